@@ -1,0 +1,30 @@
+//===- Interpret.h - Plain execution, to check the verifier -----*- C++ -*-===//
+//
+// A second, independent implementation of the execution model: it runs the
+// program step by step with maximal progress, without a graph. Slow, short, and
+// used by tests only to compare with the verifier.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_ANALYSIS_INTERPRET_H
+#define PENSTOCK_ANALYSIS_INTERPRET_H
+
+#include "penstock/Analysis/Verify.h"
+
+namespace penstock {
+
+struct Execution {
+  bool finished = false;
+  /// done[rank][i]: instruction i has ended.
+  std::vector<std::vector<uint8_t>> done;
+};
+
+/// Runs a well-formed program under the semantics, where a send may run
+/// `capacity` messages ahead (documented only; 0: rendezvous), until it ends or
+/// sticks.
+Execution interpret(const Program &program, Semantics semantics,
+                    int64_t capacity = 0);
+
+} // namespace penstock
+
+#endif // PENSTOCK_ANALYSIS_INTERPRET_H

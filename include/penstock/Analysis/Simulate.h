@@ -1,0 +1,55 @@
+//===- Simulate.h - When everything happens ---------------------*- C++ -*-===//
+//
+// Longest path over the events of an order or a program, with the costs of the
+// problem. Linear.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_ANALYSIS_SIMULATE_H
+#define PENSTOCK_ANALYSIS_SIMULATE_H
+
+#include "penstock/Program/Program.h"
+
+#include <optional>
+#include <vector>
+
+namespace penstock {
+
+struct RankTiming {
+  double busy = 0;            ///< sum of the durations of the actions
+  double start = 0, end = 0;  ///< first start and last end of an action
+  int64_t peakActivations = 0; ///< stage activations alive at once
+  int64_t peakBytes = 0;      ///< persistent bytes plus the planned arena, or,
+                              ///< for an order, plus the stashes alive at once
+};
+
+struct Timing {
+  double makespan = 0;   ///< end of the last action over all ranks
+  double span = 0;       ///< max over ranks of end - start
+  double bubbleRate = 0; ///< (span - busy of the busiest rank) / span; 0 if 0
+  std::vector<RankTiming> ranks;
+  /// Start and end of every instruction, per rank.
+  std::vector<std::vector<double>> start, end;
+  /// Ranks' instructions in an order in which they can run one by one: a
+  /// linear extension of the event graph, by start time where times differ.
+};
+
+/// The literature's model: the actions of each rank strictly in order; an
+/// action starts when its operands are there; a transfer is pure latency
+/// (Link::time) that occupies nothing. Instructions other than actions are
+/// ignored. nullopt when the order cannot run (a cycle or a missing action).
+std::optional<Timing> simulateOrder(const Program &program);
+
+/// The program as it stands, with its queues, waits and groups under closure
+/// semantics: an item starts when its queue, its communicators and its waits
+/// allow, a transfer occupies both queues for Link::time. nullopt when it
+/// deadlocks.
+std::optional<Timing> simulateProgram(const Program &program);
+
+/// Bytes that a rank holds whatever runs: parameters, gradients and optimizer
+/// state of the stages placed on it (each copy counts).
+std::vector<int64_t> persistentBytes(const Problem &problem);
+
+} // namespace penstock
+
+#endif // PENSTOCK_ANALYSIS_SIMULATE_H

@@ -1,0 +1,48 @@
+//===- Lowering.h - From an order to a program ------------------*- C++ -*-===//
+//
+// Two steps, both linear: transfers are placed so that they cannot deadlock and
+// cost no time when they are free, then every tensor gets a slot and every queue
+// the waits it needs.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_LOWERING_LOWERING_H
+#define PENSTOCK_LOWERING_LOWERING_H
+
+#include "penstock/Program/Result.h"
+
+namespace penstock {
+
+struct TransferOptions {
+  /// Group opposite transfers of a pair that are neighbours on both sides.
+  bool group = true;
+};
+
+struct TransferStatistics {
+  int64_t transfers = 0, groups = 0;
+};
+
+/// Inserts the sends and receives that an order needs (docs/lowering.md). All
+/// transfers stay on queue 0, so the result is a complete program that runs
+/// strictly in host order. Fails on an order that cannot run.
+Result<TransferStatistics> insertTransfers(Program &order,
+                                           const TransferOptions &options = {});
+
+struct BufferOptions {
+  /// Queue for transfers that stand on queue 0; 0 leaves them there.
+  uint8_t transferQueue = 1;
+};
+
+struct BufferStatistics {
+  int64_t slots = 0, arenaBytes = 0; ///< summed over ranks
+  int64_t waits = 0;
+};
+
+/// Gives every tensor a slot and every instruction its waits. Needs a complete
+/// program; existing slots and waits are planned anew.
+Result<BufferStatistics> planBuffers(Program &program,
+                                     const BufferOptions &options = {});
+
+} // namespace penstock
+
+#endif // PENSTOCK_LOWERING_LOWERING_H

@@ -1,0 +1,108 @@
+//===- Problem.h - What a schedule has to schedule --------------*- C++ -*-===//
+//
+// The problem is the plain-data form of a spec: stages with their costs and
+// sizes, where each stage lives, how many micro-batches flow, and what the link
+// and the memory of a rank are. Every later form (order, program, report) refers
+// to it, and a program file carries it, so that a program can be verified and
+// simulated where no compiler is installed.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_PROGRAM_PROBLEM_H
+#define PENSTOCK_PROGRAM_PROBLEM_H
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+/// Time of one action on one stage and one micro-batch, in the user's unit
+/// (the same unit as `Link`). All costs are finite and >= 0.
+struct StageCost {
+  double forward = 1;   ///< F
+  double backward = 2;  ///< B, by default input + weight
+  double input = 1;     ///< I, the input-gradient part of B
+  double weight = 1;    ///< W, the weight-gradient part of B
+  double recompute = 1; ///< R, by default forward
+
+  bool operator==(const StageCost &) const = default;
+};
+
+/// Sizes of one stage in bytes; `output` and `stash` are per micro-batch.
+struct StageBytes {
+  int64_t output = 0;     ///< activation handed to the next stage; the gradient
+                          ///< that comes back for it has the same size
+  int64_t stash = 0;      ///< kept from F to B, or to W where backward is split
+  int64_t parameters = 0; ///< weights
+  int64_t gradients = 0;  ///< accumulated weight gradients
+  int64_t optimizer = 0;  ///< optimizer state
+
+  bool operator==(const StageBytes &) const = default;
+};
+
+/// A stage: a contiguous part of the model, `numLayers` layers from
+/// `firstLayer` on.
+struct Stage {
+  int32_t firstLayer = 0;
+  int32_t numLayers = 1;
+  StageCost cost;
+  StageBytes bytes;
+
+  bool operator==(const Stage &) const = default;
+};
+
+/// The link between two ranks. A transfer of n bytes takes
+/// latency + n / bytesPerTime.
+struct Link {
+  double latency = 0;
+  double bytesPerTime = 0; ///< 0: unlimited
+
+  double time(int64_t bytes) const {
+    return latency +
+           (bytesPerTime > 0 ? static_cast<double>(bytes) / bytesPerTime : 0);
+  }
+  bool operator==(const Link &) const = default;
+};
+
+/// Upper limits of what a program can number. They keep every index in 32 bits
+/// and let a loader refuse nonsense before it allocates.
+inline constexpr int32_t kMaxRanks = 1 << 20;
+inline constexpr int32_t kMaxStages = 1 << 20;
+inline constexpr int32_t kMaxMicrobatches = 1 << 30;
+
+/// The plain-data form of a spec.
+struct Problem {
+  std::string name;
+  int32_t numRanks = 0;
+  int32_t numMicrobatches = 0;
+  std::vector<Stage> stages; ///< along the data flow
+  /// Rank of each stage, one row of numStages() entries per chain: chain c
+  /// places stage s on placement[c * numStages() + s]. One chain unless the
+  /// schedule is bidirectional.
+  std::vector<int32_t> placement;
+  /// Chain of each micro-batch; empty: all on chain 0.
+  std::vector<uint8_t> chains;
+  Link link;
+  int64_t memory = 0; ///< bytes a rank may use; 0: no limit
+
+  int32_t numStages() const { return static_cast<int32_t>(stages.size()); }
+  int32_t numChains() const {
+    return stages.empty()
+               ? 0
+               : static_cast<int32_t>(placement.size() / stages.size());
+  }
+  int32_t chainOf(int32_t microbatch) const {
+    return chains.empty() ? 0 : chains[microbatch];
+  }
+  /// The rank on which `stage` works on `microbatch`. Both must be in range.
+  int32_t rankOf(int32_t stage, int32_t microbatch) const {
+    return placement[static_cast<size_t>(chainOf(microbatch)) * stages.size() +
+                     stage];
+  }
+  bool operator==(const Problem &) const = default;
+};
+
+} // namespace penstock
+
+#endif // PENSTOCK_PROGRAM_PROBLEM_H

@@ -1,0 +1,240 @@
+//===- Program.h - Instructions of all ranks, in flat arrays ----*- C++ -*-===//
+//
+// A program is what runs: for each rank a list of fixed-size instructions in
+// host issue order. An order is a program that has only actions yet. Every
+// algorithm of Penstock works on this form; the `pipe` dialect and the program
+// file are two ways to write it down.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_PROGRAM_PROGRAM_H
+#define PENSTOCK_PROGRAM_PROGRAM_H
+
+#include "penstock/Program/Problem.h"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+/// What an instruction does. The values are part of the program file: append,
+/// never renumber.
+enum class Op : uint8_t {
+  Forward = 0,       ///< F(stage, mb)
+  Backward = 1,      ///< B(stage, mb): input and weight gradient
+  BackwardInput = 2, ///< I(stage, mb)
+  BackwardWeight = 3, ///< W(stage, mb)
+  Recompute = 4,     ///< R(stage, mb): the forward again, for its stash
+  Send = 5,          ///< payload of (stage, mb) to peer
+  Recv = 6,          ///< payload of (stage, mb) from peer
+  AllReduce = 7,     ///< weight gradients of stage, over a rank set
+  Barrier = 8,       ///< all ranks of a rank set meet
+  ReduceGrad = 9,    ///< data-parallel reduction of a stage's gradients
+  Unshard = 10,      ///< gather a stage's sharded parameters
+  Reshard = 11,      ///< drop them again
+  Offload = 12,      ///< stash of (stage, mb) to host memory
+  Reload = 13,       ///< and back
+  Step = 14,         ///< optimizer update; stage -1: all stages of the rank
+};
+inline constexpr unsigned kNumOps = 15;
+
+/// What a transfer moves, named by the stage that produced it: the activation
+/// of stage s is the output of s, the gradient of stage s is what s sends to
+/// s - 1.
+enum class Payload : uint8_t { None = 0, Activation = 1, Gradient = 2 };
+
+/// Roles of the slots of an action, as indices into Instruction::slots. Other
+/// instructions use Slot only.
+enum SlotRole : unsigned {
+  Input = 0,    ///< the activation that the stage reads
+  Gradient = 1, ///< the gradient that a backward reads
+  Output = 2,   ///< the activation or gradient that the action writes
+  Stash = 3,    ///< what F keeps for B, or for I and W
+  Slot = 0      ///< of a transfer: what it sends or where it receives
+};
+
+inline constexpr int32_t kNoSlot = -1;
+inline constexpr uint32_t kNoInstruction = ~0u;
+
+/// One instruction: 48 bytes, no pointers. The layout is that of the program
+/// file.
+struct Instruction {
+  Op op = Op::Forward;
+  /// True: issued together with the instruction before it. Joined transfers
+  /// form a group, joined actions an overlap. The instructions from one that is
+  /// not joined up to the next such one are an *item*; all share one queue, and
+  /// only the first of them has waits.
+  bool joined = false;
+  Payload payload = Payload::None; ///< transfers only
+  uint8_t queue = 0;               ///< 0 computes
+  uint16_t comm = 0;               ///< communicator, of transfers and collectives
+  uint16_t numWaits = 0;           ///< see RankProgram::waits
+  int32_t stage = -1;
+  int32_t microbatch = -1;
+  int32_t peer = -1; ///< transfers: the other rank; collectives: an index into
+                     ///< Program::rankSets, -1 for all ranks
+  uint32_t firstWait = 0;
+  int64_t bytes = 0; ///< of a transfer or collective
+  std::array<int32_t, 4> slots = {kNoSlot, kNoSlot, kNoSlot, kNoSlot};
+
+  bool operator==(const Instruction &) const = default;
+};
+static_assert(sizeof(Instruction) == 48, "the program file relies on it");
+
+inline bool isAction(Op op) { return op <= Op::Recompute; }
+inline bool isTransfer(Op op) { return op == Op::Send || op == Op::Recv; }
+inline bool isCollective(Op op) {
+  return op == Op::AllReduce || op == Op::Barrier;
+}
+/// Uses a communicator: keeps host order with all that uses the same one.
+inline bool usesComm(Op op) { return isTransfer(op) || isCollective(op); }
+
+/// The instructions of one rank, in host issue order.
+struct RankProgram {
+  std::vector<Instruction> instructions;
+  /// Instruction i waits until the instructions
+  /// waits[firstWait .. firstWait + numWaits), indices into `instructions`,
+  /// all smaller than i, have ended. Canonical: firstWait counts up without
+  /// gaps in instruction order, and is 0 where there is no wait.
+  std::vector<uint32_t> waits;
+  /// Bytes of each slot; empty before buffer planning.
+  std::vector<int64_t> slotBytes;
+
+  bool operator==(const RankProgram &) const = default;
+};
+
+/// The complete program: what runs, nothing implicit.
+struct Program {
+  Problem problem;
+  std::vector<RankProgram> ranks;               ///< problem.numRanks of them
+  std::vector<std::vector<int32_t>> rankSets;   ///< sorted, for collectives
+
+  size_t numInstructions() const {
+    size_t n = 0;
+    for (const RankProgram &rank : ranks)
+      n += rank.instructions.size();
+    return n;
+  }
+  /// True when there are no transfers, collectives or slots: only an order yet.
+  bool isOrder() const;
+  /// True when some rank has slots.
+  bool isPlanned() const;
+  bool operator==(const Program &) const = default;
+};
+
+/// An instruction of a program; `instruction` is kNoInstruction when a fault
+/// concerns a whole rank, `rank` is -1 when it concerns the whole program.
+struct Site {
+  int32_t rank = -1;
+  uint32_t instruction = kNoInstruction;
+
+  bool operator==(const Site &) const = default;
+};
+
+/// The tensors that flow through a program. A tensor is named by
+/// (kind, stage, mb).
+enum class TensorKind : uint8_t { Activation, Gradient, Stash };
+struct Tensor {
+  TensorKind kind = TensorKind::Activation;
+  int32_t stage = -1;
+  int32_t microbatch = -1;
+
+  bool operator==(const Tensor &) const = default;
+};
+
+/// How an instruction touches one tensor.
+struct Access {
+  enum Mode : uint8_t { Read, Write, Update } mode; ///< Update reads and writes
+  uint8_t role;                                     ///< index into slots
+  Tensor tensor;
+};
+
+/// Calls `fn(Access)` for every tensor that `inst` touches: the meaning of the
+/// instructions, in one place.
+///
+///   F(s,i)  reads activation s-1, writes activation s and the stash of s
+///   B(s,i)  reads activation s-1, gradient s+1, the stash; writes gradient s
+///   I(s,i)  as B, and updates the stash, which W still needs
+///   W(s,i)  reads activation s-1, gradient s+1, the stash
+///   R(s,i)  reads activation s-1, writes the stash
+///   send reads, recv writes its payload
+///
+/// Stage 0 reads no activation and writes no gradient; the last stage writes
+/// no activation and reads no gradient. `numStages` is that of the problem.
+template <typename Fn>
+inline void forEachAccess(const Instruction &inst, int32_t numStages, Fn &&fn) {
+  const int32_t s = inst.stage, mb = inst.microbatch;
+  const bool first = s == 0, last = s == numStages - 1;
+  auto act = [&](int32_t stage) {
+    return Tensor{TensorKind::Activation, stage, mb};
+  };
+  auto grad = [&](int32_t stage) {
+    return Tensor{TensorKind::Gradient, stage, mb};
+  };
+  const Tensor stash{TensorKind::Stash, s, mb};
+  switch (inst.op) {
+  case Op::Forward:
+    if (!first)
+      fn(Access{Access::Read, Input, act(s - 1)});
+    if (!last)
+      fn(Access{Access::Write, Output, act(s)});
+    fn(Access{Access::Write, Stash, stash});
+    return;
+  case Op::Backward:
+  case Op::BackwardInput:
+  case Op::BackwardWeight:
+    if (!first)
+      fn(Access{Access::Read, Input, act(s - 1)});
+    if (!last)
+      fn(Access{Access::Read, Gradient, grad(s + 1)});
+    if (!first && inst.op != Op::BackwardWeight)
+      fn(Access{Access::Write, Output, grad(s)});
+    fn(Access{inst.op == Op::BackwardInput ? Access::Update : Access::Read,
+              Stash, stash});
+    return;
+  case Op::Recompute:
+    if (!first)
+      fn(Access{Access::Read, Input, act(s - 1)});
+    fn(Access{Access::Write, Stash, stash});
+    return;
+  case Op::Send:
+  case Op::Recv:
+    fn(Access{inst.op == Op::Send ? Access::Read : Access::Write, Slot,
+              inst.payload == Payload::Gradient ? grad(s) : act(s)});
+    return;
+  default:
+    return;
+  }
+}
+
+/// Bytes of a tensor. The gradient of stage s is as large as the activation
+/// that it belongs to, the output of stage s - 1.
+inline int64_t bytesOf(const Problem &problem, const Tensor &t) {
+  switch (t.kind) {
+  case TensorKind::Activation:
+    return problem.stages[t.stage].bytes.output;
+  case TensorKind::Gradient:
+    return t.stage > 0 ? problem.stages[t.stage - 1].bytes.output : 0;
+  case TensorKind::Stash:
+    return problem.stages[t.stage].bytes.stash;
+  }
+  return 0;
+}
+
+/// Time of one instruction when nothing holds it up: the cost of the action,
+/// the link time of a transfer, 0 for everything else.
+double durationOf(const Problem &problem, const Instruction &inst);
+
+/// Slots are laid out in ascending order in one arena per rank, each aligned to
+/// this many bytes (a CUDA allocation's alignment).
+inline constexpr int64_t kSlotAlignment = 256;
+
+/// Offset of each slot in the arena of a rank; the last entry is the size of
+/// the arena in bytes.
+std::vector<int64_t> slotOffsets(const RankProgram &rank);
+
+} // namespace penstock
+
+#endif // PENSTOCK_PROGRAM_PROGRAM_H

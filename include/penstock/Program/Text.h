@@ -1,0 +1,45 @@
+//===- Text.h - Programs as readable text -----------------------*- C++ -*-===//
+//
+// The text of a program is the assembly of the `pipe` dialect, written without
+// MLIR: what `dump` writes, penstock-opt parses to the same program.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_PROGRAM_TEXT_H
+#define PENSTOCK_PROGRAM_TEXT_H
+
+#include "penstock/Program/Program.h"
+
+#include <iosfwd>
+#include <string>
+#include <string_view>
+
+namespace penstock {
+
+/// Mnemonic of the op in the dialect: "forward", "backward_input", "send", ...
+std::string_view mnemonic(Op op);
+/// One-letter name of an action: F, B, I, W, R; 0 for other instructions.
+char letter(Op op);
+/// "activation", "gradient" or "".
+std::string_view name(Payload payload);
+
+/// The instruction without its planning, as messages and waits name it:
+/// "forward 0 mb 3", "send activation 0 mb 1 to 1", "recv gradient 2 mb 0 from
+/// 3", "all_reduce 3", "step".
+std::string describe(const Instruction &inst);
+
+/// "rank 2, instruction 17 (recv gradient 3 mb 1 from 3)", as far as the site
+/// goes. The site may be out of range: then only its numbers are named.
+std::string describe(const Program &program, Site site);
+
+/// Shortest decimal form that parses back to the same double, always with a
+/// '.' or an exponent: "1.0", "0.601", "1.0e+20".
+std::string formatNumber(double value);
+
+/// Writes the whole program as one `pipe.schedule` op in full form.
+void dump(const Program &program, std::ostream &os);
+std::string dump(const Program &program);
+
+} // namespace penstock
+
+#endif // PENSTOCK_PROGRAM_TEXT_H

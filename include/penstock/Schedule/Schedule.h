@@ -1,0 +1,58 @@
+//===- Schedule.h - From a problem to an order ------------------*- C++ -*-===//
+//
+// A schedule family is a rule that gives every rank the order of its actions.
+// Each family is one page in lib/Schedule/Families: the order as arithmetic, its
+// constraint, its closed forms, and the paper that it is from.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_SCHEDULE_SCHEDULE_H
+#define PENSTOCK_SCHEDULE_SCHEDULE_H
+
+#include "penstock/Program/Result.h"
+
+#include <span>
+#include <vector>
+
+namespace penstock {
+
+//===----------------------------------------------------------------------===//
+// Placement
+//===----------------------------------------------------------------------===//
+
+/// Stage s on rank s mod p: one stage a rank, or a loop of several.
+std::vector<int32_t> placeLoop(int32_t numStages, int32_t numRanks);
+
+//===----------------------------------------------------------------------===//
+// Families. Each takes a problem whose placement suits it (numStages, ranks and
+// microbatches set) and returns an order: a Program of actions. A constraint
+// that does not hold is a Failure that names it.
+//===----------------------------------------------------------------------===//
+
+/// F of all micro-batches one at a time, each followed by its B.
+Result<Program> naive(const Problem &problem);
+/// All F, then all B, both ascending.
+Result<Program> gpipe(const Problem &problem);
+/// 1F1B (DAPPLE, PipeDream-Flush).
+Result<Program> oneForwardOneBackward(const Problem &problem);
+
+/// Replaces every B by I directly followed by W.
+void splitBackward(Program &order);
+/// Appends the optimizer step to every rank that has none.
+void appendSteps(Program &order);
+
+//===----------------------------------------------------------------------===//
+// Balance
+//===----------------------------------------------------------------------===//
+
+/// Cuts `costs.size()` layers into `numStages` contiguous non-empty parts with
+/// the least possible maximum; among those the one with the least sum of
+/// squares, then the one whose first cuts are earliest. Returns the first layer
+/// of each part. Fails when there are more stages than layers, or a cost is
+/// negative or not finite.
+Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
+                                           int32_t numStages);
+
+} // namespace penstock
+
+#endif // PENSTOCK_SCHEDULE_SCHEDULE_H

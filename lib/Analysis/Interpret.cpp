@@ -1,0 +1,1 @@
+#include "penstock/Analysis/Interpret.h"

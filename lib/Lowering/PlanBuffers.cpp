@@ -1,0 +1,1 @@
+#include "penstock/Lowering/Lowering.h"

@@ -1,0 +1,57 @@
+//===- Program.cpp - Instructions of all ranks, in flat arrays ------------===//
+
+#include "penstock/Program/Program.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+bool Program::isPlanned() const {
+  return std::any_of(ranks.begin(), ranks.end(), [](const RankProgram &rank) {
+    return !rank.slotBytes.empty();
+  });
+}
+
+bool Program::isOrder() const {
+  if (isPlanned())
+    return false;
+  for (const RankProgram &rank : ranks)
+    for (const Instruction &inst : rank.instructions)
+      if (usesComm(inst.op))
+        return false;
+  return true;
+}
+
+double durationOf(const Problem &problem, const Instruction &inst) {
+  if (isTransfer(inst.op))
+    return problem.link.time(inst.bytes);
+  if (!isAction(inst.op))
+    return 0;
+  const StageCost &cost = problem.stages[inst.stage].cost;
+  switch (inst.op) {
+  case Op::Forward:
+    return cost.forward;
+  case Op::Backward:
+    return cost.backward;
+  case Op::BackwardInput:
+    return cost.input;
+  case Op::BackwardWeight:
+    return cost.weight;
+  default:
+    return cost.recompute;
+  }
+}
+
+std::vector<int64_t> slotOffsets(const RankProgram &rank) {
+  std::vector<int64_t> offsets;
+  offsets.reserve(rank.slotBytes.size() + 1);
+  int64_t offset = 0;
+  for (int64_t bytes : rank.slotBytes) {
+    offsets.push_back(offset);
+    offset += (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  }
+  offsets.push_back(offset);
+  return offsets;
+}
+
+} // namespace penstock

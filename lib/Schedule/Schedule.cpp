@@ -1,0 +1,1 @@
+#include "penstock/Schedule/Schedule.h"

@@ -1,0 +1,65 @@
+//===- Model.h - What the runtime asks of a user's model --------*- C++ -*-===//
+//
+// The runtime moves tensors and calls the model; it knows nothing of layers or
+// data. One Model object serves one rank: it holds the parameters, gradients and
+// optimizer state of the stages on that rank.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_MODEL_H
+#define PENSTOCK_RUNTIME_MODEL_H
+
+#include "penstock/Program/Result.h"
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace penstock::runtime {
+
+/// The operands of one action. Pointers are into the rank's arena, aligned to
+/// kSlotAlignment, and null where the action has no such operand (the first
+/// stage has no input, the last no output, F no gradient).
+struct ActionContext {
+  int32_t stage = 0;
+  int32_t microbatch = 0;
+  const std::byte *input = nullptr;    ///< activation of stage - 1
+  const std::byte *gradient = nullptr; ///< gradient of stage + 1
+  std::byte *output = nullptr; ///< F: activation of stage; B, I: gradient of it
+  std::byte *stash = nullptr;  ///< written by F (R), read by B, I, W
+  void *queue = nullptr;       ///< native handle of the compute queue, if any
+};
+
+/// A model, as one rank sees it. All calls of one object come from one queue,
+/// in program order.
+class Model {
+public:
+  virtual ~Model() = default;
+
+  /// A new step begins; `step` counts from 0. The data of (step, microbatch)
+  /// must not depend on the rank or on what ran before.
+  virtual void beginStep(int64_t step) = 0;
+
+  virtual void forward(const ActionContext &context) = 0;
+  /// Input and weight gradient; the weight gradient is added to what is there.
+  virtual void backward(const ActionContext &context) = 0;
+  virtual void backwardInput(const ActionContext &context) = 0;
+  virtual void backwardWeight(const ActionContext &context) = 0;
+  /// The forward again, for the stash only.
+  virtual void recompute(const ActionContext &context) = 0;
+  /// Optimizer update of `stage` (-1: all on the rank); gradients become zero.
+  virtual void optimizerStep(int32_t stage) = 0;
+
+  /// Mean loss over the micro-batches whose last stage ran on this rank since
+  /// beginStep; NaN when none did. Valid when the queue is idle.
+  virtual double loss() const = 0;
+};
+
+/// Makes the model of one rank of a program; fails when the program's stages do
+/// not suit the model (number of layers, bytes of outputs and stashes).
+using ModelFactory =
+    std::function<Result<std::unique_ptr<Model>>(const Program &, int32_t rank)>;
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_MODEL_H
