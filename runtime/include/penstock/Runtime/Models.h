@@ -1,0 +1,123 @@
+//===- Models.h - The models that come with Penstock ------------*- C++ -*-===//
+//
+// A small, real model on real input, for the demo, the tests and as an example
+// of the Model interface: `byte-lm`, a byte-level language model in float32 on
+// the CPU. Beside it stands the same model without a pipeline, as the reference
+// that a pipelined run is compared with.
+//
+// A model is named by a description, `byte-lm` or `byte-lm:width=64,lr=0.001`;
+// describeModels() lists the keys. The number of layers is the program's: layer
+// 0 is the embedding of the context, the last one the head with the loss, all
+// others are residual blocks.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_MODELS_H
+#define PENSTOCK_RUNTIME_MODELS_H
+
+#include "penstock/Runtime/Model.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace penstock::runtime {
+
+/// A named array of parameters and its gradient. A parameter lives in one
+/// layer; its values do not depend on how layers are cut into stages.
+struct Parameter {
+  int32_t layer = 0;
+  std::string_view name; ///< unique in its layer: "weight", "bias", ...
+  std::span<const float> value;
+  std::span<const float> gradient;
+};
+
+/// A model that shows its parameters. Valid when the compute queue is idle.
+class InspectableModel : public Model {
+public:
+  /// From now on optimizerStep keeps a copy of the gradients that it consumes.
+  virtual void captureGradients() = 0;
+
+  /// Calls `fn` for each parameter of `stage`, in layer order; does nothing
+  /// when the stage is not on this rank. The gradient is the one that the last
+  /// optimizerStep has consumed when gradients are captured and there was one
+  /// since beginStep, else what has been accumulated so far.
+  virtual void
+  forEachParameter(int32_t stage,
+                   const std::function<void(const Parameter &)> &fn) const = 0;
+};
+
+/// Every known model with its keys and defaults, one line each: for --help.
+std::string describeModels();
+
+/// The factory of the described model, trained on the bytes of the file
+/// `textPath`. What it makes is an InspectableModel. The factory refuses a
+/// program whose layers or bytes (output, stash, parameters) are not the
+/// model's, and one that places a stage on two ranks. It may be copied and
+/// called from several threads.
+Result<ModelFactory> makeModel(std::string_view description,
+                               const std::string &textPath);
+
+/// The described model as a `pipe.model` op of `numLayers` layers, with its
+/// relative costs and its bytes: what a spec needs so that its program suits
+/// the model.
+Result<std::string> printModel(std::string_view description, int32_t numLayers);
+
+/// The same model as one stage in one thread, with a plain loop over the
+/// micro-batches and no program: what a pipelined run must be equal to.
+class Reference {
+public:
+  /// Takes the numbers of layers and of micro-batches from `problem`.
+  static Result<Reference> make(std::string_view description,
+                                const std::string &textPath,
+                                const Problem &problem);
+
+  /// Trains the next step, counted from 0, and returns its loss. The model then
+  /// shows the gradients of this step.
+  double step();
+
+  const InspectableModel &model() const { return *state; }
+
+private:
+  Reference(std::unique_ptr<InspectableModel> model, int32_t numMicrobatches,
+            size_t stashBytes);
+
+  struct Free {
+    void operator()(std::byte *bytes) const;
+  };
+  std::unique_ptr<InspectableModel> state;
+  std::unique_ptr<std::byte, Free> stash;
+  int32_t numMicrobatches;
+  int64_t nextStep = 0;
+};
+
+/// How the gradients of a pipelined step compare with the reference.
+struct GradientCheck {
+  size_t numValues = 0;    ///< compared
+  size_t numDifferent = 0; ///< of them, not bitwise equal
+  /// Largest difference, relative to the largest value of the parameter that it
+  /// is in; NaN when one side only is NaN.
+  double maxRelativeDifference = 0;
+  /// The first difference, in layer order.
+  int32_t layer = -1;
+  std::string parameter;
+  size_t index = 0;
+  float value = 0, expected = 0;
+
+  bool equal() const { return numDifferent == 0; }
+  /// One sentence, for people.
+  std::string describe() const;
+};
+
+/// Compares the gradients of all stages of `problem` with the reference, whose
+/// step() must have been called as often as beginStep() of the ranks.
+/// `ranks[r]` is the model of rank r, made by makeModel() and told to
+/// captureGradients() before the step. Fails when a stage or a parameter is on
+/// no rank.
+Result<GradientCheck> compareGradients(const Problem &problem,
+                                       std::span<const Model *const> ranks,
+                                       const Reference &reference);
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_MODELS_H
