@@ -1,0 +1,66 @@
+//===- Channels.h - Who meets whom ------------------------------*- C++ -*-===//
+//
+// The static matching of a program: the transfers of each channel in host order
+// at both ends, and the instructions that meet in each collective. Instructions
+// are numbered through the ranks ("events"). Everything that asks for partners
+// starts here.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_LIB_ANALYSIS_CHANNELS_H
+#define PENSTOCK_LIB_ANALYSIS_CHANNELS_H
+
+#include "penstock/Program/Program.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+/// All transfers of one (communicator, source, destination). Positions are
+/// into Channels::transfers.
+struct Channel {
+  uint16_t comm = 0;
+  int32_t source = -1, destination = -1;
+  uint32_t firstSend = 0, numSends = 0;
+  uint32_t firstRecv = 0, numRecvs = 0;
+
+  uint32_t numPairs() const { return std::min(numSends, numRecvs); }
+};
+
+/// One occurrence of a collective. Positions are into Channels::members.
+struct Meeting {
+  uint32_t first = 0, count = 0;
+  bool complete = false; ///< every rank of the set takes part, nobody else
+};
+
+struct Channels {
+  explicit Channels(const Program &program);
+
+  std::vector<uint32_t> base;      ///< first event of each rank, and the end
+  std::vector<uint32_t> transfers; ///< events, grouped by channel end
+  std::vector<uint32_t> firstTransfer; ///< position of each rank's, and the end
+  std::vector<Channel> channels;       ///< by (comm, source, destination)
+  std::vector<uint32_t> members;       ///< events, grouped by meeting
+  std::vector<Meeting> meetings;
+};
+
+inline bool onSameChannelEnd(const Instruction &a, const Instruction &b) {
+  return a.op == b.op && a.peer == b.peer && a.comm == b.comm;
+}
+
+/// The rank set of a collective: the set named by `peer`, or all ranks.
+inline size_t rankSetSize(const Program &program, const Instruction &inst) {
+  return inst.peer < 0 ? program.ranks.size()
+                       : program.rankSets[inst.peer].size();
+}
+inline bool isInRankSet(const Program &program, const Instruction &inst,
+                        int32_t rank) {
+  if (inst.peer < 0)
+    return true;
+  const auto &set = program.rankSets[inst.peer];
+  return std::binary_search(set.begin(), set.end(), rank);
+}
+
+} // namespace penstock
+
+#endif // PENSTOCK_LIB_ANALYSIS_CHANNELS_H
