@@ -79,14 +79,12 @@ public:
   const InspectableModel &model() const { return *state; }
 
 private:
-  Reference(std::unique_ptr<InspectableModel> model, int32_t numMicrobatches,
-            size_t stashBytes);
+  using Stash = std::unique_ptr<std::byte, void (*)(void *)>;
+  Reference(std::unique_ptr<InspectableModel> model, Stash stash,
+            int32_t numMicrobatches);
 
-  struct Free {
-    void operator()(std::byte *bytes) const;
-  };
   std::unique_ptr<InspectableModel> state;
-  std::unique_ptr<std::byte, Free> stash;
+  Stash stash;
   int32_t numMicrobatches;
   int64_t nextStep = 0;
 };
@@ -96,7 +94,7 @@ struct GradientCheck {
   size_t numValues = 0;    ///< compared
   size_t numDifferent = 0; ///< of them, not bitwise equal
   /// Largest difference, relative to the largest value of the parameter that it
-  /// is in; NaN when one side only is NaN.
+  /// is in; NaN when one of the values is.
   double maxRelativeDifference = 0;
   /// The first difference, in layer order.
   int32_t layer = -1;

@@ -1,0 +1,192 @@
+//===- ByteLm.cpp - The byte-level language model -------------------------===//
+
+#include "ByteLm.h"
+
+#include "ByteLmStage.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace penstock::runtime {
+
+namespace {
+
+class ByteLm final : public InspectableModel {
+public:
+  ByteLm(std::shared_ptr<const ByteLmSource> source, const Problem &problem,
+         int32_t rank, int32_t numLayers)
+      : source(std::move(source)), parts(problem.stages.size()),
+        losses(problem.numMicrobatches), hasLoss(problem.numMicrobatches) {
+    for (int32_t s = 0; s < problem.numStages(); ++s)
+      if (problem.placement[s] == rank)
+        parts[s].stage = std::make_unique<ByteLmStage<float>>(
+            this->source->config, this->source->corpus, problem.stages[s],
+            numLayers, problem.numMicrobatches);
+  }
+
+  void beginStep(int64_t newStep) override {
+    step = newStep;
+    std::fill(hasLoss.begin(), hasLoss.end(), false);
+    for (Part &part : parts)
+      part.hasCapture = false;
+  }
+
+  void forward(const ActionContext &context) override {
+    ByteLmStage<float> &stage = *parts[context.stage].stage;
+    stage.forward(context, step);
+    if (stage.hasHead()) {
+      losses[context.microbatch] = stage.loss();
+      hasLoss[context.microbatch] = true;
+    }
+  }
+  void backward(const ActionContext &context) override {
+    backwardInput(context);
+    backwardWeight(context);
+  }
+  void backwardInput(const ActionContext &context) override {
+    parts[context.stage].stage->backwardInput(context, step);
+  }
+  void backwardWeight(const ActionContext &context) override {
+    parts[context.stage].stage->backwardWeight(context, step);
+  }
+  void recompute(const ActionContext &context) override {
+    ActionContext withoutOutput = context;
+    withoutOutput.output = nullptr;
+    forward(withoutOutput);
+  }
+
+  void optimizerStep(int32_t stage) override {
+    if (stage >= 0)
+      return update(parts[stage]);
+    for (Part &part : parts)
+      if (part.stage)
+        update(part);
+  }
+
+  /// In the order of the micro-batches, whatever the schedule.
+  double loss() const override {
+    double sum = 0;
+    int64_t count = 0;
+    for (size_t mb = 0; mb < losses.size(); ++mb)
+      if (hasLoss[mb]) {
+        sum += losses[mb];
+        ++count;
+      }
+    return count ? sum / count : std::numeric_limits<double>::quiet_NaN();
+  }
+
+  void captureGradients() override {
+    for (Part &part : parts)
+      if (part.stage)
+        part.captured.resize(part.stage->gradientArray().size());
+  }
+
+  void forEachParameter(
+      int32_t stage,
+      const std::function<void(const Parameter &)> &fn) const override {
+    if (stage < 0 || size_t(stage) >= parts.size() || !parts[stage].stage)
+      return;
+    const Part &part = parts[stage];
+    const std::span<const float> values = part.stage->parameterArray(),
+                                 gradients = part.hasCapture
+                                                 ? part.captured
+                                                 : part.stage->gradientArray();
+    part.stage->forEachParameter(
+        [&](int32_t layer, const TensorShape &tensor, int64_t offset) {
+          fn({layer, tensor.name, values.subspan(offset, tensor.size()),
+              gradients.subspan(offset, tensor.size())});
+        });
+  }
+
+private:
+  struct Part {
+    std::unique_ptr<ByteLmStage<float>> stage; ///< null: on another rank
+    std::vector<float> captured;               ///< gradients; empty: not wanted
+    bool hasCapture = false;                   ///< since beginStep
+  };
+
+  static void update(Part &part) {
+    if (!part.captured.empty()) {
+      std::ranges::copy(part.stage->gradientArray(), part.captured.begin());
+      part.hasCapture = true;
+    }
+    part.stage->update();
+  }
+
+  std::shared_ptr<const ByteLmSource> source;
+  std::vector<Part> parts; ///< one per stage
+  int64_t step = 0;
+  std::vector<double> losses;   ///< one per micro-batch
+  std::vector<uint8_t> hasLoss; ///< since beginStep
+};
+
+/// Whether the stage table has the model's bytes, and each stage one rank.
+Status checkStages(const Problem &problem, int32_t numLayers,
+                   const ByteLmConfig &config) {
+  for (int32_t s = 0; s < problem.numStages(); ++s) {
+    const Stage &stage = problem.stages[s];
+    const StageBytes needs = bytesOf(stage, numLayers, config);
+    const std::string where = "stage " + std::to_string(s) + ": ";
+    auto check = [&](int64_t planned, int64_t needed, const char *what,
+                     std::string &why) {
+      if (why.empty() && planned != needed)
+        why = where + "the program plans " + std::to_string(planned) +
+              " bytes of " + what + ", the model needs " +
+              std::to_string(needed) +
+              "; take the pipe.model that penstock-run --print-model prints";
+    };
+    std::string why;
+    // Nobody reads the output of the last stage.
+    if (s + 1 < problem.numStages())
+      check(stage.bytes.output, needs.output, "output", why);
+    check(stage.bytes.stash, needs.stash, "stash", why);
+    check(stage.bytes.parameters, needs.parameters, "parameters", why);
+    if (!why.empty())
+      return Failure{why};
+
+    for (int32_t c = 1; c < problem.numChains(); ++c) {
+      const int32_t first = problem.placement[s],
+                    other = problem.placement[c * problem.numStages() + s];
+      if (other != first)
+        return Failure{where + "is on rank " + std::to_string(first) +
+                       " and on rank " + std::to_string(other) +
+                       ", but byte-lm does not add up the gradients of two "
+                       "ranks; take a schedule with one chain"};
+    }
+  }
+  return success();
+}
+
+} // namespace
+
+Result<std::shared_ptr<const ByteLmSource>>
+ByteLmSource::make(std::string_view description, const std::string &textPath) {
+  Result<ByteLmConfig> config = ByteLmConfig::parse(description);
+  if (!config)
+    return config.failure();
+  Result<Corpus> corpus = Corpus::read(textPath, config->context);
+  if (!corpus)
+    return corpus.failure();
+  return std::make_shared<const ByteLmSource>(
+      ByteLmSource{*config, std::move(*corpus)});
+}
+
+Result<std::unique_ptr<InspectableModel>>
+makeByteLm(std::shared_ptr<const ByteLmSource> source, const Problem &problem,
+           int32_t rank) {
+  Result<int32_t> numLayers = countLayers(problem);
+  if (!numLayers)
+    return numLayers.failure();
+  if (Status status = checkStages(problem, *numLayers, source->config); !status)
+    return status.failure();
+  try {
+    return std::unique_ptr<InspectableModel>(
+        std::make_unique<ByteLm>(std::move(source), problem, rank, *numLayers));
+  } catch (const std::bad_alloc &) {
+    return Failure{"rank " + std::to_string(rank) +
+                   ": not enough memory for the parameters of byte-lm; take a "
+                   "smaller width, hidden or embed"};
+  }
+}
+
+} // namespace penstock::runtime

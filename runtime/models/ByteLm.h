@@ -1,0 +1,32 @@
+//===- ByteLm.h - The byte-level language model -----------------*- C++ -*-===//
+//
+// The stages of one rank behind the Model interface.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_MODELS_BYTELM_H
+#define PENSTOCK_RUNTIME_MODELS_BYTELM_H
+
+#include "ByteLmConfig.h"
+#include "Corpus.h"
+#include "penstock/Runtime/Models.h"
+
+namespace penstock::runtime {
+
+/// What all ranks share: the configuration and the text.
+struct ByteLmSource {
+  ByteLmConfig config;
+  Corpus corpus;
+
+  static Result<std::shared_ptr<const ByteLmSource>>
+  make(std::string_view description, const std::string &textPath);
+};
+
+/// The model of one rank. Fails when the problem's stages do not suit it.
+Result<std::unique_ptr<InspectableModel>>
+makeByteLm(std::shared_ptr<const ByteLmSource> source, const Problem &problem,
+           int32_t rank);
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_MODELS_BYTELM_H

@@ -1,0 +1,452 @@
+//===- ByteLmStage.h - Layers of the byte-level language model --*- C++ -*-===//
+//
+// The mathematics: forward, input gradient and weight gradient of each layer,
+// on row-major matrices in memory that the caller owns. A template, so that
+// tests can check the gradients in double precision.
+//
+// A full backward is the input part followed by the weight part; the input part
+// leaves in the stash what the weight part needs. So fused and split backward
+// are equal bit for bit.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_MODELS_BYTELMSTAGE_H
+#define PENSTOCK_RUNTIME_MODELS_BYTELMSTAGE_H
+
+#include "ByteLmConfig.h"
+#include "Corpus.h"
+#include "penstock/Runtime/Model.h"
+
+#include <Eigen/Core>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace penstock::runtime {
+
+/// Zeros, at a multiple of 64 bytes.
+template <typename T>
+using AlignedArray = std::unique_ptr<T, void (*)(void *)>;
+template <typename T>
+AlignedArray<T> makeAlignedArray(int64_t size) {
+  const size_t bytes = (size * sizeof(T) + 63) / 64 * 64;
+  void *memory = std::aligned_alloc(64, bytes);
+  if (!memory)
+    throw std::bad_alloc();
+  std::memset(memory, 0, bytes);
+  return {static_cast<T *>(memory), &std::free};
+}
+
+/// Where the samples of a micro-batch come from.
+struct Batch {
+  const Corpus &corpus;
+  const ByteLmConfig &config;
+  int64_t step;
+  int32_t microbatch;
+
+  const uint8_t *window(int32_t sample) const {
+    return corpus.window(config.seed, step, microbatch, sample);
+  }
+};
+
+/// What one layer reads and writes in one pass over one micro-batch.
+template <typename S>
+struct LayerPass {
+  const Batch &batch;
+  const S *input = nullptr;
+  S *output = nullptr;         ///< null in a recompute of the last layer
+  const S *gradient = nullptr; ///< of the output
+  S *inputGradient = nullptr;
+  S *stash = nullptr;
+  S *scratch = nullptr; ///< samples x max(width, context * embed)
+};
+
+/// One layer: parameters and gradients are arrays in the order of its shape.
+template <typename S>
+class Layer {
+public:
+  using Matrix =
+      Eigen::Matrix<S, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using Map = Eigen::Map<Matrix, Eigen::AlignedMax>;
+  using ConstMap = Eigen::Map<const Matrix, Eigen::AlignedMax>;
+
+  Layer(LayerKind kind, const ByteLmConfig &config, S *parameters, S *gradients)
+      : config(config), shape(shapeOf(kind, config)), parameters(parameters),
+        gradients(gradients) {}
+  virtual ~Layer() = default;
+
+  virtual void forward(const LayerPass<S> &pass) = 0;
+  virtual void backwardInput(const LayerPass<S> &pass) = 0;
+  virtual void backwardWeight(const LayerPass<S> &pass) = 0;
+
+protected:
+  Map parameter(size_t i) { return at(parameters, shape.parameters, i); }
+  Map gradient(size_t i) { return at(gradients, shape.parameters, i); }
+  Map stash(const LayerPass<S> &pass, size_t i) {
+    return at(pass.stash, shape.stash, i);
+  }
+  /// An activation, or its gradient.
+  Map activation(S *data) { return {data, config.samples, config.width}; }
+  ConstMap activation(const S *data) {
+    return {data, config.samples, config.width};
+  }
+
+  /// Rows of unit mean square: n = x / rms(x).
+  static void normalise(const ConstMap &x, Map n, Map inverseRms) {
+    for (Eigen::Index i = 0; i < x.rows(); ++i) {
+      const S inverse =
+          S(1) / std::sqrt(x.row(i).squaredNorm() / S(x.cols()) + S(1e-6));
+      inverseRms(i) = inverse;
+      n.row(i) = inverse * x.row(i);
+    }
+  }
+  /// Adds to dx what the gradient of n is for x.
+  static void addNormaliseBackward(const Map &dn, const Map &n,
+                                   const Map &inverseRms, Map dx) {
+    for (Eigen::Index i = 0; i < dx.rows(); ++i) {
+      const S mean = dn.row(i).dot(n.row(i)) / S(n.cols());
+      dx.row(i) += inverseRms(i) * (dn.row(i) - mean * n.row(i));
+    }
+  }
+  /// Adds up the rows of `dy`.
+  template <typename Rows>
+  static void addRows(Map sum, const Rows &dy) {
+    for (Eigen::Index i = 0; i < dy.rows(); ++i)
+      sum += dy.row(i);
+  }
+
+  const ByteLmConfig &config;
+  const LayerShape shape;
+
+private:
+  static Map at(S *data, const std::vector<TensorShape> &tensors, size_t i) {
+    for (size_t k = 0; k < i; ++k)
+      data += tensors[k].stride();
+    return {data, tensors[i].rows, tensors[i].cols};
+  }
+
+  S *parameters, *gradients;
+};
+
+/// The bytes of the context, each as a vector, through one linear map.
+template <typename S>
+class EmbeddingLayer final : public Layer<S> {
+public:
+  EmbeddingLayer(const ByteLmConfig &config, S *parameters, S *gradients)
+      : Layer<S>(LayerKind::Embedding, config, parameters, gradients) {}
+
+  void forward(const LayerPass<S> &pass) override {
+    auto inputs = this->stash(pass, 0);
+    const auto table = this->parameter(0);
+    const int32_t embed = this->config.embed;
+    for (int32_t i = 0; i < this->config.samples; ++i) {
+      const uint8_t *window = pass.batch.window(i);
+      for (int32_t c = 0; c < this->config.context; ++c)
+        inputs.row(i).segment(c * embed, embed) = table.row(window[c]);
+    }
+    if (!pass.output)
+      return;
+    auto y = this->activation(pass.output);
+    y.noalias() = inputs * this->parameter(1);
+    y.rowwise() += this->parameter(2).row(0);
+  }
+
+  /// Nothing is before this layer.
+  void backwardInput(const LayerPass<S> &) override {}
+
+  void backwardWeight(const LayerPass<S> &pass) override {
+    const auto dy = this->activation(pass.gradient);
+    const auto inputs = this->stash(pass, 0);
+    this->gradient(1).noalias() += inputs.transpose() * dy;
+    this->addRows(this->gradient(2), dy);
+
+    typename Layer<S>::Map dInputs(pass.scratch, inputs.rows(), inputs.cols());
+    dInputs.noalias() = dy * this->parameter(1).transpose();
+    auto dTable = this->gradient(0);
+    const int32_t embed = this->config.embed;
+    for (int32_t i = 0; i < this->config.samples; ++i) {
+      const uint8_t *window = pass.batch.window(i);
+      for (int32_t c = 0; c < this->config.context; ++c)
+        dTable.row(window[c]) += dInputs.row(i).segment(c * embed, embed);
+    }
+  }
+};
+
+/// y = x + relu(norm(x) W1 + b1) W2 + b2. The norm has no gain: W1 has it.
+template <typename S>
+class BlockLayer final : public Layer<S> {
+public:
+  BlockLayer(const ByteLmConfig &config, S *parameters, S *gradients)
+      : Layer<S>(LayerKind::Block, config, parameters, gradients) {}
+
+  void forward(const LayerPass<S> &pass) override {
+    const auto x = this->activation(pass.input);
+    auto n = this->stash(pass, 0), h = this->stash(pass, 2);
+    this->normalise(x, n, this->stash(pass, 1));
+    h.noalias() = n * this->parameter(0);
+    h.rowwise() += this->parameter(1).row(0);
+    h = h.cwiseMax(S(0));
+    if (!pass.output)
+      return;
+    auto y = this->activation(pass.output);
+    y = x.rowwise() + this->parameter(3).row(0);
+    y.noalias() += h * this->parameter(2);
+  }
+
+  void backwardInput(const LayerPass<S> &pass) override {
+    const auto dy = this->activation(pass.gradient);
+    const auto n = this->stash(pass, 0), inverseRms = this->stash(pass, 1),
+               h = this->stash(pass, 2);
+    auto dh = this->stash(pass, 3);
+    dh.noalias() = dy * this->parameter(2).transpose();
+    dh = (h.array() > S(0)).select(dh, S(0));
+    auto dn = this->activation(pass.scratch);
+    dn.noalias() = dh * this->parameter(0).transpose();
+    auto dx = this->activation(pass.inputGradient);
+    dx = dy;
+    this->addNormaliseBackward(dn, n, inverseRms, dx);
+  }
+
+  void backwardWeight(const LayerPass<S> &pass) override {
+    const auto dy = this->activation(pass.gradient);
+    const auto dh = this->stash(pass, 3);
+    this->gradient(0).noalias() += this->stash(pass, 0).transpose() * dh;
+    this->addRows(this->gradient(1), dh);
+    this->gradient(2).noalias() += this->stash(pass, 2).transpose() * dy;
+    this->addRows(this->gradient(3), dy);
+  }
+};
+
+/// Logits of the next byte, and the loss: softmax cross-entropy.
+template <typename S>
+class HeadLayer final : public Layer<S> {
+public:
+  /// The loss is a mean over `numSamples` samples: those of all micro-batches.
+  HeadLayer(const ByteLmConfig &config, S *parameters, S *gradients,
+            double numSamples)
+      : Layer<S>(LayerKind::Head, config, parameters, gradients),
+        scale(S(1 / numSamples)) {}
+
+  void forward(const LayerPass<S> &pass) override {
+    auto n = this->stash(pass, 0), logits = this->stash(pass, 2);
+    this->normalise(this->activation(pass.input), n, this->stash(pass, 1));
+    logits.noalias() = n * this->parameter(0);
+    logits.rowwise() += this->parameter(1).row(0);
+    // Logits become their own gradients: (softmax - target) * scale.
+    double sumLoss = 0;
+    for (int32_t i = 0; i < this->config.samples; ++i) {
+      const uint8_t target = pass.batch.window(i)[this->config.context];
+      auto row = logits.row(i);
+      const S max = row.maxCoeff(), targetLogit = row(target);
+      row = (row.array() - max).exp();
+      const S sum = row.sum();
+      sumLoss += double(std::log(sum)) - double(targetLogit - max);
+      row *= scale / sum;
+      row(target) -= scale;
+    }
+    loss = sumLoss / this->config.samples;
+  }
+
+  void backwardInput(const LayerPass<S> &pass) override {
+    auto dn = this->activation(pass.scratch);
+    dn.noalias() = this->stash(pass, 2) * this->parameter(0).transpose();
+    const auto n = this->stash(pass, 0), inverseRms = this->stash(pass, 1);
+    auto dx = this->activation(pass.inputGradient);
+    dx.setZero();
+    this->addNormaliseBackward(dn, n, inverseRms, dx);
+  }
+
+  void backwardWeight(const LayerPass<S> &pass) override {
+    const auto dLogits = this->stash(pass, 2);
+    this->gradient(0).noalias() += this->stash(pass, 0).transpose() * dLogits;
+    this->addRows(this->gradient(1), dLogits);
+  }
+
+  double loss = 0; ///< of the last forward, in nats per byte
+
+private:
+  S scale;
+};
+
+/// The layers of one stage with their parameters, gradients and optimizer
+/// state. Works on the operands of ActionContext, whose elements are of type S.
+template <typename S>
+class ByteLmStage {
+public:
+  /// `config` and `corpus` must outlive the stage.
+  ByteLmStage(const ByteLmConfig &config, const Corpus &corpus,
+              const Stage &range, int32_t numLayers, int32_t numMicrobatches)
+      : config(config), corpus(corpus) {
+    for (int32_t l = 0; l < range.numLayers; ++l) {
+      const int32_t number = range.firstLayer + l;
+      const LayerKind kind = kindOf(number, numLayers);
+      LayerShape shape = shapeOf(kind, config);
+      slices.push_back({number, shape, numValues, stashSize});
+      numValues += strideOf(shape.parameters);
+      stashSize += strideOf(shape.stash);
+    }
+    values = makeAlignedArray<S>(numValues);
+    gradients = makeAlignedArray<S>(numValues);
+    if (config.optimizer == Optimizer::Adam) {
+      firstMoment = makeAlignedArray<S>(numValues);
+      secondMoment = makeAlignedArray<S>(numValues);
+    }
+    const int64_t samples = config.samples;
+    stream = makeAlignedArray<S>(samples * config.width);
+    scratch = makeAlignedArray<S>(
+        samples * std::max(config.width, config.context * config.embed));
+
+    for (const Slice &slice : slices) {
+      S *value = values.get() + slice.offset;
+      S *gradient = gradients.get() + slice.offset;
+      switch (kindOf(slice.layer, numLayers)) {
+      case LayerKind::Embedding:
+        layers.push_back(
+            std::make_unique<EmbeddingLayer<S>>(config, value, gradient));
+        break;
+      case LayerKind::Block:
+        layers.push_back(
+            std::make_unique<BlockLayer<S>>(config, value, gradient));
+        break;
+      case LayerKind::Head:
+        auto last = std::make_unique<HeadLayer<S>>(
+            config, value, gradient, double(samples) * numMicrobatches);
+        head = last.get();
+        layers.push_back(std::move(last));
+        break;
+      }
+      initialise(slice);
+    }
+  }
+
+  int64_t stashBytes() const { return stashSize * sizeof(S); }
+  bool hasHead() const { return head; }
+  /// Of the last forward of a stage with a head.
+  double loss() const { return head->loss; }
+
+  /// The stash, and the output if there is one.
+  void forward(const ActionContext &context, int64_t step) {
+    const Batch batch{corpus, config, step, context.microbatch};
+    const S *input = reinterpret_cast<const S *>(context.input);
+    for (size_t l = 0; l < layers.size(); ++l) {
+      LayerPass<S> pass = passOf(batch, context, l);
+      pass.input = input;
+      layers[l]->forward(pass);
+      input = pass.output;
+    }
+  }
+
+  void backwardInput(const ActionContext &context, int64_t step) {
+    const Batch batch{corpus, config, step, context.microbatch};
+    for (size_t l = layers.size(); l-- > 0;)
+      layers[l]->backwardInput(passOf(batch, context, l));
+  }
+
+  void backwardWeight(const ActionContext &context, int64_t step) {
+    const Batch batch{corpus, config, step, context.microbatch};
+    for (size_t l = 0; l < layers.size(); ++l)
+      layers[l]->backwardWeight(passOf(batch, context, l));
+  }
+
+  /// One step of the optimizer; gradients become zero.
+  void update() {
+    auto g = array(gradients), x = array(values);
+    ++numUpdates;
+    if (config.optimizer == Optimizer::Sgd) {
+      x -= S(config.lr) * g;
+    } else {
+      constexpr double beta1 = 0.9, beta2 = 0.99;
+      const S rate = S(config.lr / (1 - std::pow(beta1, numUpdates)));
+      const S correction = S(1 / (1 - std::pow(beta2, numUpdates)));
+      auto m = array(firstMoment), v = array(secondMoment);
+      m = S(beta1) * m + S(1 - beta1) * g;
+      v = S(beta2) * v + S(1 - beta2) * g.square();
+      x -= rate * m / ((correction * v).sqrt() + S(1e-8));
+    }
+    g.setZero();
+  }
+
+  /// Calls fn(layer, shape of the parameter, its offset) in layer order.
+  template <typename Fn>
+  void forEachParameter(Fn &&fn) const {
+    for (const Slice &slice : slices) {
+      int64_t offset = slice.offset;
+      for (const TensorShape &tensor : slice.shape.parameters) {
+        fn(slice.layer, tensor, offset);
+        offset += tensor.stride();
+      }
+    }
+  }
+  /// All parameters, and their gradients, with the gaps between them.
+  std::span<S> parameterArray() { return {values.get(), size_t(numValues)}; }
+  std::span<const S> gradientArray() const {
+    return {gradients.get(), size_t(numValues)};
+  }
+
+private:
+  /// Where a layer lies in the arrays of the stage and in the stash.
+  struct Slice {
+    int32_t layer;
+    LayerShape shape;
+    int64_t offset, stashOffset;
+  };
+  using Array =
+      Eigen::Map<Eigen::Array<S, Eigen::Dynamic, 1>, Eigen::AlignedMax>;
+  Array array(const AlignedArray<S> &data) { return {data.get(), numValues}; }
+
+  /// Operands of layer `l`, all but the input. Between the layers of a stage
+  /// the activation is in `stream`; the gradient of a layer's output is the
+  /// last tensor of its stash.
+  LayerPass<S> passOf(const Batch &batch, const ActionContext &context,
+                      size_t l) {
+    auto stash = [&](size_t i) {
+      return reinterpret_cast<S *>(context.stash) + slices[i].stashOffset;
+    };
+    auto gradient = [&](size_t i) {
+      const auto &tensors = slices[i].shape.stash;
+      return stash(i) + strideOf(std::span(tensors).first(tensors.size() - 1));
+    };
+    S *const output = reinterpret_cast<S *>(context.output);
+    const bool last = l + 1 == layers.size();
+    LayerPass<S> pass{batch};
+    pass.output = last ? output : stream.get();
+    pass.gradient =
+        last ? reinterpret_cast<const S *>(context.gradient) : gradient(l);
+    pass.inputGradient = l == 0 ? output : gradient(l - 1);
+    pass.stash = stash(l);
+    pass.scratch = scratch.get();
+    return pass;
+  }
+
+  void initialise(const Slice &slice) {
+    int64_t offset = slice.offset;
+    for (size_t t = 0; t < slice.shape.parameters.size(); ++t) {
+      const TensorShape &tensor = slice.shape.parameters[t];
+      for (int64_t i = 0; i < tensor.size(); ++i) {
+        const uint64_t bits =
+            randomBits({config.seed, uint64_t(slice.layer), t, uint64_t(i)});
+        const double unit = double(bits >> 11) * 0x1p-52 - 1; // [-1, 1)
+        values.get()[offset + i] = S(unit * tensor.bound);
+      }
+      offset += tensor.stride();
+    }
+  }
+
+  const ByteLmConfig &config;
+  const Corpus &corpus;
+  std::vector<Slice> slices;
+  std::vector<std::unique_ptr<Layer<S>>> layers;
+  HeadLayer<S> *head = nullptr; ///< in `layers`, if it is in this stage
+  int64_t numValues = 0, stashSize = 0;
+  AlignedArray<S> values{nullptr, &std::free}, gradients{nullptr, &std::free},
+      firstMoment{nullptr, &std::free}, secondMoment{nullptr, &std::free},
+      stream{nullptr, &std::free}, scratch{nullptr, &std::free};
+  int64_t numUpdates = 0;
+};
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_MODELS_BYTELMSTAGE_H

@@ -1,0 +1,227 @@
+//===- Models.cpp - The models that come with Penstock --------------------===//
+
+#include "penstock/Runtime/Models.h"
+
+#include "ByteLm.h"
+#include "penstock/Program/Text.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+namespace penstock::runtime {
+
+std::string describeModels() { return describeByteLm() + '\n'; }
+
+Result<ModelFactory> makeModel(std::string_view description,
+                               const std::string &textPath) {
+  auto source = ByteLmSource::make(description, textPath);
+  if (!source)
+    return source.failure();
+  return ModelFactory(
+      [source = *source](const Program &program,
+                         int32_t rank) -> Result<std::unique_ptr<Model>> {
+        auto model = makeByteLm(source, program.problem, rank);
+        if (!model)
+          return model.failure();
+        return std::unique_ptr<Model>(std::move(*model));
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// As text
+//===----------------------------------------------------------------------===//
+
+static void printLayer(std::ostream &os, std::string_view name, int32_t times,
+                       LayerKind kind, const ByteLmConfig &config) {
+  os << "  layer \"" << name << '"';
+  if (times > 1)
+    os << " times " << times;
+
+  // Four digits are more than such an estimate is worth.
+  auto cost = [](double value) {
+    return formatNumber(std::round(value * 1e4) / 1e4);
+  };
+  const StageCost costs = costOf(kind, config);
+  os << " costs(#pipe.cost<forward = " << cost(costs.forward)
+     << ", input = " << cost(costs.input) << ", weight = " << cost(costs.weight)
+     << ">)";
+
+  const StageBytes bytes = bytesOf(kind, config);
+  os << " bytes(#pipe.bytes<";
+  if (bytes.output)
+    os << "output = " << bytes.output << ", ";
+  os << "stash = " << bytes.stash << ", parameters = " << bytes.parameters
+     << ", gradients = " << bytes.gradients;
+  if (bytes.optimizer)
+    os << ", optimizer = " << bytes.optimizer;
+  os << ">)\n";
+}
+
+Result<std::string> printModel(std::string_view description,
+                               int32_t numLayers) {
+  Result<ByteLmConfig> config = ByteLmConfig::parse(description);
+  if (!config)
+    return config.failure();
+  if (numLayers < 2 || numLayers > kMaxStages)
+    return Failure{"byte-lm has from 2 to " + std::to_string(kMaxStages) +
+                   " layers, the embedding and the head among them, not " +
+                   std::to_string(numLayers)};
+  std::ostringstream os;
+  os << "// " << config->str() << "\npipe.model @byte_lm {\n";
+  printLayer(os, "embedding", 1, LayerKind::Embedding, *config);
+  if (numLayers > 2)
+    printLayer(os, "block", numLayers - 2, LayerKind::Block, *config);
+  printLayer(os, "head", 1, LayerKind::Head, *config);
+  os << "}\n";
+  return os.str();
+}
+
+//===----------------------------------------------------------------------===//
+// Reference
+//===----------------------------------------------------------------------===//
+
+Reference::Reference(std::unique_ptr<InspectableModel> model, Stash stash,
+                     int32_t numMicrobatches)
+    : state(std::move(model)), stash(std::move(stash)),
+      numMicrobatches(numMicrobatches) {}
+
+Result<Reference> Reference::make(std::string_view description,
+                                  const std::string &textPath,
+                                  const Problem &problem) {
+  auto source = ByteLmSource::make(description, textPath);
+  if (!source)
+    return source.failure();
+  Result<int32_t> numLayers = countLayers(problem);
+  if (!numLayers)
+    return numLayers.failure();
+
+  Problem single;
+  single.numRanks = 1;
+  single.numMicrobatches = problem.numMicrobatches;
+  Stage stage;
+  stage.numLayers = *numLayers;
+  stage.bytes = bytesOf(stage, *numLayers, (*source)->config);
+  single.stages = {stage};
+  single.placement = {0};
+  auto model = makeByteLm(*source, single, 0);
+  if (!model)
+    return model.failure();
+  (*model)->captureGradients();
+
+  // Stash sizes are multiples of 64, and so of the alignment.
+  Stash stash(static_cast<std::byte *>(
+                  std::aligned_alloc(64, size_t(stage.bytes.stash))),
+              &std::free);
+  if (!stash)
+    return Failure{"not enough memory for the unpipelined reference: its stash "
+                   "takes " +
+                   std::to_string(stage.bytes.stash) + " bytes"};
+  return Reference(std::move(*model), std::move(stash),
+                   problem.numMicrobatches);
+}
+
+double Reference::step() {
+  state->beginStep(nextStep++);
+  ActionContext context;
+  context.stage = 0;
+  context.stash = stash.get();
+  for (int32_t mb = 0; mb < numMicrobatches; ++mb) {
+    context.microbatch = mb;
+    state->forward(context);
+    state->backward(context);
+  }
+  state->optimizerStep(0);
+  return state->loss();
+}
+
+//===----------------------------------------------------------------------===//
+// Comparison
+//===----------------------------------------------------------------------===//
+
+/// Adds one parameter to the check.
+static void compare(const Parameter &expected, const Parameter &actual,
+                    GradientCheck &check) {
+  double largest = 0, difference = 0;
+  for (size_t i = 0; i < expected.gradient.size(); ++i) {
+    const float a = actual.gradient[i], e = expected.gradient[i];
+    largest = std::max(largest, std::abs(double(e)));
+    ++check.numValues;
+    if (std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(e))
+      continue;
+    if (check.numDifferent++ == 0) {
+      check.layer = expected.layer;
+      check.parameter = expected.name;
+      check.index = i;
+      check.value = a;
+      check.expected = e;
+    }
+    const double d = std::abs(double(a) - double(e));
+    if (!(d <= difference)) // a NaN stays
+      difference = d;
+  }
+  if (difference == 0)
+    return;
+  const double relative = difference / largest;
+  if (!(relative <= check.maxRelativeDifference))
+    check.maxRelativeDifference = relative;
+}
+
+Result<GradientCheck> compareGradients(const Problem &problem,
+                                       std::span<const Model *const> ranks,
+                                       const Reference &reference) {
+  std::vector<Parameter> expected;
+  reference.model().forEachParameter(
+      0, [&](const Parameter &parameter) { expected.push_back(parameter); });
+
+  GradientCheck check;
+  size_t next = 0;
+  for (int32_t s = 0; s < problem.numStages(); ++s) {
+    const int32_t rank = problem.placement[s];
+    const auto *model =
+        size_t(rank) < ranks.size()
+            ? dynamic_cast<const InspectableModel *>(ranks[rank])
+            : nullptr;
+    if (!model)
+      return Failure{"stage " + std::to_string(s) +
+                     ": there is no model on rank " + std::to_string(rank) +
+                     " that shows its gradients"};
+    bool same = true;
+    model->forEachParameter(s, [&](const Parameter &actual) {
+      same = same && next < expected.size() &&
+             actual.layer == expected[next].layer &&
+             actual.name == expected[next].name &&
+             actual.gradient.size() == expected[next].gradient.size();
+      if (same)
+        compare(expected[next++], actual, check);
+    });
+    const Stage &stage = problem.stages[s];
+    const int32_t end = stage.firstLayer + stage.numLayers;
+    // All layers of the stage must have been visited, and no others.
+    if (!same || (next < expected.size() && expected[next].layer < end))
+      return Failure{"stage " + std::to_string(s) + ": the model on rank " +
+                     std::to_string(rank) +
+                     " does not have the parameters of the reference; give "
+                     "both the same description"};
+  }
+  return check;
+}
+
+std::string GradientCheck::describe() const {
+  std::ostringstream os;
+  if (equal()) {
+    os << "all " << numValues << " gradients are bitwise equal";
+    return os.str();
+  }
+  os.precision(9);
+  os << numDifferent << " of " << numValues
+     << " gradients differ; the first is layer " << layer << ", " << parameter
+     << '[' << index << "]: " << value << ", expected " << expected;
+  os.precision(2);
+  os << "; largest relative difference " << maxRelativeDifference;
+  return os.str();
+}
+
+} // namespace penstock::runtime
