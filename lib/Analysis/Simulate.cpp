@@ -1,1 +1,253 @@
+//===- Simulate.cpp - When everything happens -----------------------------===//
+
 #include "penstock/Analysis/Simulate.h"
+
+#include "penstock/Analysis/LiveRanges.h"
+#include "penstock/Analysis/RunOrder.h"
+#include "penstock/Program/Text.h"
+
+namespace penstock {
+
+//===----------------------------------------------------------------------===//
+// Orders
+//===----------------------------------------------------------------------===//
+
+static std::string quote(const Instruction &inst) {
+  std::string text = "`";
+  text += describe(inst);
+  text += '`';
+  return text;
+}
+
+Status checkActions(const Program &order) {
+  const Problem &problem = order.problem;
+  const OrderIndex index(problem);
+  size_t numActions = 0;
+  for (const RankProgram &rank : order.ranks)
+    for (const Instruction &inst : rank.instructions)
+      numActions += isAction(inst.op);
+  // Of the first n + 1 actions that there must be, n cannot hold all: the table
+  // need not be larger, however many a problem claims.
+  std::vector<uint8_t> seen(std::min(index.size(), numActions + 1), 0);
+  for (size_t rank = 0; rank < order.ranks.size(); ++rank) {
+    const auto &list = order.ranks[rank].instructions;
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Instruction &inst = list[i];
+      if (!isAction(inst.op))
+        continue;
+      const Site site{static_cast<int32_t>(rank), static_cast<uint32_t>(i)};
+      auto refuse = [&](const std::string &why) {
+        return Failure{quote(inst) + ' ' + why, site};
+      };
+      if (inst.stage < 0 || inst.stage >= problem.numStages() ||
+          inst.microbatch < 0 || inst.microbatch >= problem.numMicrobatches)
+        return refuse("is out of range; there are " +
+                      std::to_string(index.stages) + " stages and " +
+                      std::to_string(index.microbatches) + " micro-batches");
+      const int32_t owner = problem.rankOf(inst.stage, inst.microbatch);
+      if (owner != site.rank)
+        return refuse("stands on rank " + std::to_string(rank) +
+                      ", but its stage is on rank " + std::to_string(owner) +
+                      "; move the action or the stage");
+      size_t position = index.size();
+      if (inst.op == Op::Forward)
+        position = index.forward(inst.stage, inst.microbatch);
+      else if (inst.op == Op::Backward || inst.op == Op::BackwardInput)
+        position = index.backward(inst.stage, inst.microbatch);
+      if (position >= seen.size())
+        continue;
+      if (seen[position])
+        return refuse("is there a second time; remove one");
+      seen[position] = 1;
+    }
+  }
+  const auto missing = static_cast<size_t>(
+      std::find(seen.begin(), seen.end(), 0) - seen.begin());
+  if (missing == index.size())
+    return success();
+  Instruction inst;
+  const size_t row = missing / index.microbatches;
+  inst.op = row < index.stages ? Op::Forward : Op::Backward;
+  inst.stage = static_cast<int32_t>(row % index.stages);
+  inst.microbatch = static_cast<int32_t>(missing % index.microbatches);
+  const int32_t owner = problem.rankOf(inst.stage, inst.microbatch);
+  return Failure{quote(inst) + " is missing; add it to rank " +
+                     std::to_string(owner),
+                 {owner, kNoInstruction}};
+}
+
+Failure explainStuckOrder(const Program &order,
+                          const std::vector<uint32_t> &position) {
+  const Problem &problem = order.problem;
+  const OrderIndex index(problem);
+  std::vector<uint8_t> done(index.size(), 0);
+  for (size_t rank = 0; rank < order.ranks.size(); ++rank)
+    for (uint32_t i = 0; i < position[rank]; ++i) {
+      const Instruction &inst = order.ranks[rank].instructions[i];
+      if (inst.op == Op::Forward)
+        done[index.forward(inst.stage, inst.microbatch)] = 1;
+      else if (inst.op == Op::Backward || inst.op == Op::BackwardInput)
+        done[index.backward(inst.stage, inst.microbatch)] = 1;
+    }
+
+  // Every stuck rank waits for one other or for itself, so that going from wait
+  // to wait ends in a cycle.
+  struct Wait {
+    Site site;
+    std::string text;
+  };
+  std::vector<Wait> path;
+  std::vector<int32_t> visited(order.ranks.size(), -1);
+  int32_t rank = 0;
+  while (position[rank] == order.ranks[rank].instructions.size())
+    ++rank;
+  while (visited[rank] < 0) {
+    visited[rank] = static_cast<int32_t>(path.size());
+    const auto &list = order.ranks[rank].instructions;
+    int32_t next = rank;
+    for (uint32_t i = position[rank], end = itemEnd(list, i); i < end; ++i)
+      forEachPredecessor(index, list[i], [&](size_t needed, int32_t stage) {
+        const bool found = path.size() > static_cast<size_t>(visited[rank]);
+        if (done[needed] || found)
+          return;
+        Instruction cause = list[i];
+        cause.op = needed < index.forward(index.stages, 0) ? Op::Forward
+                                                           : Op::Backward;
+        cause.stage = stage;
+        next = problem.rankOf(stage, cause.microbatch);
+        path.push_back({{rank, i},
+                        "rank " + std::to_string(rank) + " stands at " +
+                            quote(list[i]) + ", which needs " + quote(cause) +
+                            " of rank " + std::to_string(next)});
+      });
+    rank = next;
+  }
+  std::string text;
+  for (size_t i = visited[rank]; i < path.size(); ++i)
+    text += (text.empty() ? "" : "; ") + path[i].text;
+  return Failure{"the order cannot run: " + text +
+                     "; move one of the needed actions forward",
+                 path[visited[rank]].site};
+}
+
+//===----------------------------------------------------------------------===//
+// What both simulations report
+//===----------------------------------------------------------------------===//
+
+std::vector<int64_t> persistentBytes(const Problem &problem) {
+  std::vector<int64_t> bytes(problem.numRanks, 0);
+  const int32_t numStages = problem.numStages();
+  for (int32_t chain = 0; chain < problem.numChains(); ++chain)
+    for (int32_t s = 0; s < numStages; ++s) {
+      const int32_t rank = problem.placement[chain * numStages + s];
+      bool counted = false;
+      for (int32_t before = 0; before < chain; ++before)
+        counted |= problem.placement[before * numStages + s] == rank;
+      const StageBytes &size = problem.stages[s].bytes;
+      if (!counted)
+        bytes[rank] += size.parameters + size.gradients + size.optimizer;
+    }
+  return bytes;
+}
+
+/// Largest number of stage activations alive at once, and of their bytes or, in
+/// a complete program, the bytes of all tensors.
+static void measurePeaks(const Program &program, bool order, Timing &timing) {
+  const std::vector<int64_t> persistent = persistentBytes(program.problem);
+  const bool planned = program.isPlanned();
+  LiveRangeFinder finder(program.problem);
+  for (size_t r = 0; r < program.ranks.size(); ++r) {
+    const auto &list = program.ranks[r].instructions;
+    RankTiming &rank = timing.ranks[r];
+    int64_t alive = 0;
+    for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
+      end = itemEnd(list, begin);
+      for (uint32_t i = begin; i < end; ++i)
+        alive += list[i].op == Op::Forward;
+      rank.peakActivations = std::max(rank.peakActivations, alive);
+      for (uint32_t i = begin; i < end; ++i)
+        alive -= list[i].op == Op::Backward || list[i].op == Op::BackwardWeight;
+    }
+    if (planned && !order) {
+      rank.peakBytes = persistent[r] + slotOffsets(program.ranks[r]).back();
+      continue;
+    }
+    std::vector<int64_t> change(list.size() + 1, 0);
+    for (const LiveRange &range : finder.run(list))
+      if (!order || range.kind == TensorKind::Stash) {
+        change[range.first] += range.bytes;
+        change[range.last + 1] -= range.bytes;
+      }
+    int64_t bytes = 0, peak = 0;
+    for (int64_t difference : change)
+      peak = std::max(peak, bytes += difference);
+    rank.peakBytes = persistent[r] + peak;
+  }
+}
+
+/// Fills in everything that follows from the start and end of the instructions.
+static void summarize(const Program &program, bool order, Timing &timing) {
+  timing.ranks.assign(program.ranks.size(), {});
+  double busiest = 0;
+  for (size_t r = 0; r < program.ranks.size(); ++r) {
+    const auto &list = program.ranks[r].instructions;
+    RankTiming &rank = timing.ranks[r];
+    bool any = false;
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (!isAction(list[i].op))
+        continue;
+      rank.busy += durationOf(program.problem, list[i]);
+      const double start = timing.start[r][i], end = timing.end[r][i];
+      rank.start = any ? std::min(rank.start, start) : start;
+      rank.end = std::max(rank.end, end);
+      any = true;
+    }
+    busiest = std::max(busiest, rank.busy);
+    timing.makespan = std::max(timing.makespan, rank.end);
+    timing.span = std::max(timing.span, rank.end - rank.start);
+  }
+  if (timing.span > 0)
+    timing.bubbleRate = (timing.span - busiest) / timing.span;
+  measurePeaks(program, order, timing);
+}
+
+static Timing makeTiming(const Program &program) {
+  Timing timing;
+  for (const RankProgram &rank : program.ranks) {
+    timing.start.emplace_back(rank.instructions.size(), 0.0);
+    timing.end.emplace_back(rank.instructions.size(), 0.0);
+  }
+  return timing;
+}
+
+std::optional<Timing> simulateOrder(const Program &program) {
+  const Problem &problem = program.problem;
+  Timing timing = makeTiming(program);
+  Status played = playOrder<double>(
+      program,
+      [&](const Instruction &inst) { return durationOf(problem, inst); },
+      [&](int32_t from, const Instruction &inst) {
+        const int32_t producer = std::min(from, inst.stage);
+        return problem.link.time(problem.stages[producer].bytes.output);
+      },
+      [&](const PlayedItem<double> &item) {
+        for (uint32_t i = item.begin; i < item.end; ++i) {
+          timing.start[item.rank][i] = item.startTime;
+          timing.end[item.rank][i] = item.endTime;
+        }
+      });
+  if (!played)
+    return std::nullopt;
+  for (size_t r = 0; r < program.ranks.size(); ++r) {
+    double now = 0;
+    for (size_t i = 0; i < timing.end[r].size(); ++i) {
+      if (!isAction(program.ranks[r].instructions[i].op))
+        timing.start[r][i] = timing.end[r][i] = now;
+      now = timing.end[r][i];
+    }
+  }
+  summarize(program, /*order=*/true, timing);
+  return timing;
+}
+
+} // namespace penstock

@@ -1,1 +1,203 @@
+//===- InsertTransfers.cpp - Sends and receives ---------------------------===//
+//
+// Plays the order with free transfers and writes the program down as it
+// happens: an action goes to its rank's list when it ends, a transfer to the
+// lists of both ranks as soon as its payload is there. Both lists are
+// projections of one linear order of events, which therefore runs the program
+// (docs/lowering.md).
+//
+//===----------------------------------------------------------------------===//
+
+#include "penstock/Analysis/RunOrder.h"
 #include "penstock/Lowering/Lowering.h"
+
+#include <cmath>
+
+namespace penstock {
+
+namespace {
+
+/// Costs as integers, so that instants that are equal on paper are equal here
+/// whatever was added up to reach them. The unit is a power of two, so that
+/// small integers and binary fractions stay exact.
+class Ticks {
+public:
+  explicit Ticks(const Program &order) {
+    const Problem &problem = order.problem;
+    std::vector<double> costs;
+    for (Instruction action; const Stage &stage : problem.stages) {
+      action.stage = static_cast<int32_t>(&stage - problem.stages.data());
+      for (unsigned op = 0; op < kNumActions; ++op) {
+        action.op = static_cast<Op>(op);
+        costs.push_back(durationOf(problem, action));
+      }
+    }
+    // All actions in a row stay below 2^60.
+    const double largest =
+        costs.empty() ? 0 : *std::max_element(costs.begin(), costs.end());
+    const auto count = static_cast<double>(order.numInstructions() + 1);
+    const int bits =
+        largest > 0 ? 58 - std::ilogb(largest) - std::ilogb(count) : 0;
+    for (double cost : costs)
+      ticks.push_back(std::llround(std::ldexp(cost, bits)));
+  }
+  int64_t operator()(const Instruction &action) const {
+    return ticks[action.stage * kNumActions + static_cast<unsigned>(action.op)];
+  }
+
+private:
+  static constexpr unsigned kNumActions =
+      static_cast<unsigned>(Op::Recompute) + 1;
+  std::vector<int64_t> ticks; ///< kNumActions for each stage
+};
+
+/// A transfer whose payload is there.
+struct Pending {
+  uint64_t pair;  ///< smaller rank, larger rank
+  uint64_t order; ///< from the larger to the smaller rank, then by age
+  Tensor tensor;
+
+  bool up() const { return order >> 63 == 0; }
+  int32_t smaller() const { return static_cast<int32_t>(pair >> 32); }
+  int32_t larger() const { return static_cast<int32_t>(pair & 0xffffffff); }
+  bool operator<(const Pending &other) const {
+    return pair != other.pair ? pair < other.pair : order < other.order;
+  }
+};
+
+class Inserter {
+public:
+  Inserter(const Program &order, const TransferOptions &options)
+      : order(order), problem(order.problem), options(options), index(problem),
+        isPending(index.size(), 0), lists(order.ranks.size()),
+        copied(order.ranks.size(), 0) {}
+
+  Status run() {
+    const Ticks ticks(order);
+    Status played = playOrder<int64_t>(
+        order, ticks, [](int32_t, const Instruction &) { return 0; },
+        [&](const PlayedItem<int64_t> &item) { addItem(item); });
+    if (!played)
+      return played;
+    flush();
+    for (size_t rank = 0; rank < lists.size(); ++rank)
+      copyTo(static_cast<int32_t>(rank),
+             static_cast<uint32_t>(order.ranks[rank].instructions.size()));
+    return success();
+  }
+
+  std::vector<std::vector<Instruction>> takeLists() { return std::move(lists); }
+  TransferStatistics statistics;
+
+private:
+  void addItem(const PlayedItem<int64_t> &item);
+  void copyTo(int32_t rank, uint32_t end);
+  void addPending(const Tensor &tensor, int32_t from, int32_t to, size_t key);
+  void flush();
+
+  const Program &order;
+  const Problem &problem;
+  const TransferOptions &options;
+  const OrderIndex index;
+  std::vector<uint8_t> isPending; ///< of the producer, by `index`
+  std::vector<Pending> pending;
+  int64_t now = 0;
+  std::vector<std::vector<Instruction>> lists;
+  std::vector<uint32_t> copied; ///< instructions of the order already in lists
+};
+
+} // namespace
+
+/// Transfers of one instant wait for each other as long as nothing needs them,
+/// so that opposite ones of a pair become neighbours.
+void Inserter::addItem(const PlayedItem<int64_t> &item) {
+  const auto &list = order.ranks[item.rank].instructions;
+  bool needed = item.endTime > now;
+  for (uint32_t i = item.begin; i < item.end && !needed; ++i)
+    forEachPredecessor(index, list[i], [&](size_t producer, int32_t) {
+      needed |= isPending[producer] != 0;
+    });
+  if (needed)
+    flush();
+  now = item.endTime;
+  copyTo(item.rank, item.end);
+  for (uint32_t i = item.begin; i < item.end; ++i) {
+    const int32_t s = list[i].stage, mb = list[i].microbatch;
+    if (list[i].op == Op::Forward && s + 1 < problem.numStages())
+      addPending({TensorKind::Activation, s, mb}, item.rank,
+                 problem.rankOf(s + 1, mb), index.forward(s, mb));
+    if ((list[i].op == Op::Backward || list[i].op == Op::BackwardInput) &&
+        s > 0)
+      addPending({TensorKind::Gradient, s, mb}, item.rank,
+                 problem.rankOf(s - 1, mb), index.backward(s, mb));
+  }
+}
+
+void Inserter::copyTo(int32_t rank, uint32_t end) {
+  for (; copied[rank] < end; ++copied[rank]) {
+    Instruction inst = order.ranks[rank].instructions[copied[rank]];
+    inst.numWaits = 0;
+    inst.firstWait = 0;
+    lists[rank].push_back(inst);
+  }
+}
+
+void Inserter::addPending(const Tensor &tensor, int32_t from, int32_t to,
+                          size_t key) {
+  if (from == to)
+    return;
+  const auto [smaller, larger] = std::minmax(from, to);
+  pending.push_back(
+      {static_cast<uint64_t>(smaller) << 32 | static_cast<uint32_t>(larger),
+       static_cast<uint64_t>(from > to) << 63 | pending.size(), tensor});
+  isPending[key] = 1;
+}
+
+void Inserter::flush() {
+  std::sort(pending.begin(), pending.end());
+  bool joinedBefore = false;
+  for (size_t i = 0; i < pending.size(); ++i) {
+    const Pending &transfer = pending[i];
+    const bool activation = transfer.tensor.kind == TensorKind::Activation;
+    const int32_t s = transfer.tensor.stage, mb = transfer.tensor.microbatch;
+    isPending[activation ? index.forward(s, mb) : index.backward(s, mb)] = 0;
+
+    Instruction inst;
+    inst.payload = activation ? Payload::Activation : Payload::Gradient;
+    inst.stage = s;
+    inst.microbatch = mb;
+    inst.bytes = bytesOf(problem, transfer.tensor);
+    inst.joined = options.group && i > 0 && !joinedBefore &&
+                  pending[i - 1].pair == transfer.pair &&
+                  pending[i - 1].up() != transfer.up();
+    joinedBefore = inst.joined;
+    const int32_t from = transfer.up() ? transfer.smaller() : transfer.larger();
+    const int32_t to = transfer.up() ? transfer.larger() : transfer.smaller();
+    inst.op = Op::Send;
+    inst.peer = to;
+    lists[from].push_back(inst);
+    inst.op = Op::Recv;
+    inst.peer = from;
+    lists[to].push_back(inst);
+    ++statistics.transfers;
+    statistics.groups += inst.joined;
+  }
+  pending.clear();
+}
+
+Result<TransferStatistics> insertTransfers(Program &order,
+                                           const TransferOptions &options) {
+  if (!order.isOrder())
+    return Failure{"transfers are inserted into an order, but this program has "
+                   "transfers, collectives or slots already; give the actions "
+                   "only"};
+  Inserter inserter(order, options);
+  if (Status status = inserter.run(); !status)
+    return status.failure();
+  auto lists = inserter.takeLists();
+  for (size_t rank = 0; rank < lists.size(); ++rank)
+    order.ranks[rank] = {std::move(lists[rank]), {}, {}};
+  return inserter.statistics;
+}
+
+} // namespace penstock

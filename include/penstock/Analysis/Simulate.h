@@ -16,11 +16,11 @@
 namespace penstock {
 
 struct RankTiming {
-  double busy = 0;            ///< sum of the durations of the actions
-  double start = 0, end = 0;  ///< first start and last end of an action
+  double busy = 0;             ///< sum of the durations of the actions
+  double start = 0, end = 0;   ///< first start and last end of an action
   int64_t peakActivations = 0; ///< stage activations alive at once
-  int64_t peakBytes = 0;      ///< persistent bytes plus the planned arena, or,
-                              ///< for an order, plus the stashes alive at once
+  int64_t peakBytes = 0;       ///< persistent bytes plus the planned arena, or,
+                               ///< for an order, plus the stashes alive at once
 };
 
 struct Timing {
@@ -30,14 +30,14 @@ struct Timing {
   std::vector<RankTiming> ranks;
   /// Start and end of every instruction, per rank.
   std::vector<std::vector<double>> start, end;
-  /// Ranks' instructions in an order in which they can run one by one: a
-  /// linear extension of the event graph, by start time where times differ.
 };
 
 /// The literature's model: the actions of each rank strictly in order; an
 /// action starts when its operands are there; a transfer is pure latency
-/// (Link::time) that occupies nothing. Instructions other than actions are
-/// ignored. nullopt when the order cannot run (a cycle or a missing action).
+/// (Link::time) that occupies nothing. The actions of an overlap take the sum
+/// of their times and hand over nothing before the end. Instructions other than
+/// actions are ignored; they get the end of the action before them. nullopt
+/// when the order cannot run (a cycle or a missing action).
 std::optional<Timing> simulateOrder(const Program &program);
 
 /// The program as it stands, with its queues, waits and groups under closure

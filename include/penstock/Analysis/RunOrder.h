@@ -1,0 +1,189 @@
+//===- RunOrder.h - Plays an order, action by action ------------*- C++ -*-===//
+//
+// The literature's model of a schedule: every rank runs its actions strictly in
+// order, an action starts when its operands are there, a transfer is pure
+// latency. The simulator plays it with the costs of the problem, transfer
+// insertion with free transfers and integer time.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_ANALYSIS_RUNORDER_H
+#define PENSTOCK_ANALYSIS_RUNORDER_H
+
+#include "penstock/Program/Result.h"
+
+#include <algorithm>
+#include <queue>
+#include <vector>
+
+namespace penstock {
+
+/// Where everything of an order ends: F of (stage, mb) has index
+/// stage * numMicrobatches + mb, its B or I that plus stages * microbatches.
+struct OrderIndex {
+  size_t stages, microbatches;
+
+  explicit OrderIndex(const Problem &problem)
+      : stages(problem.stages.size()), microbatches(problem.numMicrobatches) {}
+  size_t size() const { return 2 * stages * microbatches; }
+  size_t forward(int32_t stage, int32_t mb) const {
+    return stage * microbatches + mb;
+  }
+  size_t backward(int32_t stage, int32_t mb) const {
+    return (stages + stage) * microbatches + mb;
+  }
+};
+
+/// Calls `fn(size_t index, int32_t stage)` for the F, B and I, by index and
+/// stage, that an action must come after.
+template <typename Fn>
+inline void forEachPredecessor(const OrderIndex &index,
+                               const Instruction &action, Fn &&fn) {
+  const int32_t s = action.stage, mb = action.microbatch;
+  switch (action.op) {
+  case Op::Forward:
+  case Op::Recompute:
+    if (s > 0)
+      fn(index.forward(s - 1, mb), s - 1);
+    return;
+  case Op::Backward:
+  case Op::BackwardInput:
+    fn(index.forward(s, mb), s);
+    if (static_cast<size_t>(s) + 1 < index.stages)
+      fn(index.backward(s + 1, mb), s + 1);
+    return;
+  case Op::BackwardWeight:
+    fn(index.backward(s, mb), s);
+    return;
+  default:
+    return;
+  }
+}
+
+/// Whether the order has every F, and every B or I, exactly once and on the
+/// rank of its stage. The failure names the action.
+Status checkActions(const Program &order);
+
+/// What keeps an order from going on when rank r has come to instruction
+/// position[r]: the cycle of waits in words.
+Failure explainStuckOrder(const Program &order,
+                          const std::vector<uint32_t> &position);
+
+/// An item of actions that has run. Its members end together: an overlap hands
+/// over nothing before its end.
+template <typename Time>
+struct PlayedItem {
+  int32_t rank = 0;
+  uint32_t begin = 0, end = 0; ///< its instructions
+  Time startTime = 0, endTime = 0;
+};
+
+/// Plays an order: `duration(inst)` is the time of an action, `latency(from,
+/// inst)` the time that what `from`, a stage, hands to the action `inst` takes
+/// to reach it from another rank. Calls `visit(PlayedItem<Time>)` by end time;
+/// where these are equal, causes come before effects. Instructions other than
+/// actions are skipped. O(n log ranks).
+template <typename Time, typename Duration, typename Latency, typename Visit>
+Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
+                 Visit &&visit) {
+  if (Status status = checkActions(order); !status)
+    return status;
+  const Problem &problem = order.problem;
+  const OrderIndex index(problem);
+  constexpr Time kNotYet = -1;
+  constexpr size_t kNothing = ~size_t(0);
+  std::vector<Time> ended(index.size(), kNotYet);
+  const size_t numRanks = order.ranks.size();
+  std::vector<PlayedItem<Time>> current(numRanks);
+  std::vector<size_t> blockedOn(numRanks, kNothing);
+
+  struct Event {
+    Time time;
+    uint64_t sequence;
+    int32_t rank;
+    bool operator<(const Event &other) const { // The heap's top is the largest.
+      return time != other.time ? time > other.time : sequence > other.sequence;
+    }
+  };
+  std::priority_queue<Event> running;
+  uint64_t sequence = 0;
+
+  // Starts the next item of a rank, or notes what it lacks.
+  auto advance = [&](int32_t rank) {
+    const auto &list = order.ranks[rank].instructions;
+    PlayedItem<Time> &item = current[rank];
+    uint32_t begin = item.end;
+    while (begin < list.size() && !isAction(list[begin].op))
+      ++begin;
+    item.end = begin;
+    blockedOn[rank] = kNothing;
+    if (begin == list.size())
+      return;
+    Time start = item.endTime, length = 0;
+    uint32_t end = begin;
+    do {
+      const Instruction &inst = list[end];
+      forEachPredecessor(index, inst, [&](size_t needed, int32_t stage) {
+        if (ended[needed] == kNotYet) {
+          blockedOn[rank] = needed;
+          return;
+        }
+        const bool local = problem.rankOf(stage, inst.microbatch) == rank;
+        start = std::max(start, local ? ended[needed]
+                                      : ended[needed] + latency(stage, inst));
+      });
+      length += duration(inst);
+      ++end;
+    } while (end < list.size() && list[end].joined);
+    if (blockedOn[rank] != kNothing)
+      return;
+    item = {rank, begin, end, start, start + length};
+    running.push({item.endTime, sequence++, rank});
+  };
+
+  for (size_t rank = 0; rank < numRanks; ++rank)
+    advance(static_cast<int32_t>(rank));
+  while (!running.empty()) {
+    const int32_t rank = running.top().rank;
+    running.pop();
+    const PlayedItem<Time> item = current[rank];
+    visit(item);
+    const auto &list = order.ranks[rank].instructions;
+    auto finish = [&](size_t done) { ended[done] = item.endTime; };
+    auto wake = [&](size_t done, int32_t stage, int32_t mb) {
+      if (stage < 0 || stage >= problem.numStages())
+        return;
+      const int32_t reader = problem.rankOf(stage, mb);
+      if (blockedOn[reader] == done)
+        advance(reader);
+    };
+    for (uint32_t i = item.begin; i < item.end; ++i) {
+      if (list[i].op == Op::Forward)
+        finish(index.forward(list[i].stage, list[i].microbatch));
+      else if (list[i].op == Op::Backward || list[i].op == Op::BackwardInput)
+        finish(index.backward(list[i].stage, list[i].microbatch));
+    }
+    advance(rank);
+    for (uint32_t i = item.begin; i < item.end; ++i) {
+      const int32_t s = list[i].stage, mb = list[i].microbatch;
+      if (list[i].op == Op::Forward)
+        wake(index.forward(s, mb), s + 1, mb);
+      else if (list[i].op == Op::Backward || list[i].op == Op::BackwardInput)
+        wake(index.backward(s, mb), s - 1, mb);
+    }
+  }
+
+  std::vector<uint32_t> position(numRanks);
+  bool stuck = false;
+  for (size_t rank = 0; rank < numRanks; ++rank) {
+    position[rank] = current[rank].end;
+    stuck |= position[rank] < order.ranks[rank].instructions.size();
+  }
+  if (stuck)
+    return explainStuckOrder(order, position);
+  return success();
+}
+
+} // namespace penstock
+
+#endif // PENSTOCK_ANALYSIS_RUNORDER_H

@@ -1,0 +1,117 @@
+//===- Balance.cpp - Layers over stages -----------------------------------===//
+//
+// Chain partition with the least maximum. Costs become integers first, so that
+// sums are exact and equal layers tie exactly. Binary search finds the least
+// bound; under that bound a dynamic program from the back finds the least sum
+// of squares, and walking it forward with the earliest cut breaks the last
+// ties.
+//
+//===----------------------------------------------------------------------===//
+
+#include "penstock/Schedule/Schedule.h"
+
+#include <cmath>
+#include <string>
+
+namespace penstock {
+
+namespace {
+/// A sum of squares of numbers below 2^60 needs 128 bits.
+__extension__ typedef unsigned __int128 Wide;
+} // namespace
+
+/// Prefix sums of the costs in units so small that rounding is below 1e-12 of
+/// the total, where there are up to a million layers.
+static std::vector<int64_t> prefixSums(std::span<const double> costs) {
+  double largest = 0;
+  for (double cost : costs)
+    largest = std::max(largest, cost);
+  const int bits = largest > 0
+                       ? 57 - std::ilogb(largest) -
+                             std::ilogb(static_cast<double>(costs.size()) + 1)
+                       : 0;
+  std::vector<int64_t> sums(costs.size() + 1, 0);
+  for (size_t i = 0; i < costs.size(); ++i)
+    sums[i + 1] = sums[i] + std::llround(std::ldexp(costs[i], bits));
+  return sums;
+}
+
+/// Whether `parts` parts of at most `bound` each suffice, filled greedily.
+static bool fits(const std::vector<int64_t> &sums, int32_t parts,
+                 int64_t bound) {
+  size_t begin = 0;
+  const size_t n = sums.size() - 1;
+  for (int32_t part = 0; part < parts && begin < n; ++part) {
+    size_t end = begin;
+    while (end < n && sums[end + 1] - sums[begin] <= bound)
+      ++end;
+    if (end == begin)
+      return false;
+    begin = end;
+  }
+  return begin == n;
+}
+
+Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
+                                           int32_t numStages) {
+  const auto n = static_cast<int32_t>(costs.size());
+  if (numStages < 1)
+    return Failure{"there are no stages to put layers on; give at least one"};
+  if (numStages > n)
+    return Failure{std::to_string(numStages) +
+                   " stages need at least as many "
+                   "layers, but there are " +
+                   std::to_string(n) +
+                   "; use fewer stages or cut the model into more layers"};
+  for (int32_t i = 0; i < n; ++i)
+    if (!(costs[i] >= 0) || !std::isfinite(costs[i]))
+      return Failure{"layer " + std::to_string(i) + " costs " +
+                     std::to_string(costs[i]) +
+                     "; a cost must be finite and at least 0"};
+
+  const std::vector<int64_t> sums = prefixSums(costs);
+  int64_t low = 0, high = sums[n];
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (fits(sums, numStages, middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  const int64_t bound = low;
+
+  // best[k][i]: least sum of squares of the layers from i on in k + 1 parts,
+  // and cut[k][i]: the earliest end of the first of them that reaches it.
+  constexpr Wide kImpossible = ~static_cast<Wide>(0);
+  const size_t width = static_cast<size_t>(n) + 1;
+  std::vector<Wide> best(width, kImpossible), next(width);
+  std::vector<int32_t> cut(static_cast<size_t>(numStages) * width, n);
+  auto square = [&](int32_t from, int32_t to) {
+    const auto sum = static_cast<Wide>(sums[to] - sums[from]);
+    return sum * sum;
+  };
+  for (int32_t i = 0; i < n; ++i)
+    if (sums[n] - sums[i] <= bound)
+      best[i] = square(i, n);
+  for (int32_t k = 1; k < numStages; ++k) {
+    next.assign(width, kImpossible);
+    for (int32_t i = 0; i + k < n; ++i)
+      for (int32_t j = i + 1; j + k <= n && sums[j] - sums[i] <= bound; ++j) {
+        if (best[j] == kImpossible)
+          continue;
+        const Wide total = square(i, j) + best[j];
+        if (total < next[i]) {
+          next[i] = total;
+          cut[k * width + i] = j;
+        }
+      }
+    best.swap(next);
+  }
+
+  std::vector<int32_t> first(numStages, 0);
+  for (int32_t k = numStages - 1, s = 1; s < numStages; ++s, --k)
+    first[s] = cut[k * width + first[s - 1]];
+  return first;
+}
+
+} // namespace penstock

@@ -1,0 +1,36 @@
+//===- Family.h - What every schedule family needs --------------*- C++ -*-===//
+//
+// The checks that all families share, and the shortest way to write an action
+// down. Private to the Schedule library.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_LIB_SCHEDULE_FAMILIES_FAMILY_H
+#define PENSTOCK_LIB_SCHEDULE_FAMILIES_FAMILY_H
+
+#include "penstock/Schedule/Schedule.h"
+
+#include <string_view>
+
+namespace penstock {
+
+/// An order without actions, or why `family` cannot schedule the problem: no
+/// ranks, stages or micro-batches, or a placement that names no rank.
+Result<Program> emptyOrder(const Problem &problem, std::string_view family);
+
+/// As emptyOrder, for families that need one chain and exactly one stage on
+/// every rank.
+Result<Program> emptyOrderOneStagePerRank(const Problem &problem,
+                                          std::string_view family);
+
+inline Instruction action(Op op, int32_t stage, int32_t microbatch) {
+  Instruction inst;
+  inst.op = op;
+  inst.stage = stage;
+  inst.microbatch = microbatch;
+  return inst;
+}
+
+} // namespace penstock
+
+#endif // PENSTOCK_LIB_SCHEDULE_FAMILIES_FAMILY_H

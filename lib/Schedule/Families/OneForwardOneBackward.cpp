@@ -1,0 +1,54 @@
+//===- OneForwardOneBackward.cpp - 1F1B -----------------------------------===//
+//
+// Order of stage s, with w = min(m, p - 1 - s):
+//
+//   warm-up    F(0) .. F(w-1)
+//   steady     F(w+k) B(k)   for k in 0..m-w-1
+//   cool-down  B(m-w) .. B(m-1)
+//
+//   p = 4, m = 4, F = 1, B = 2
+//
+// TIMELINE
+//
+// Constraint  one stage on every rank; any m >= 1
+// Makespan    (m + p - 1) (F + B), for equal stages and free transfers
+// Bubble      (p - 1) (F + B), as GPipe
+// Peak        min(m, p - s) activations
+// Latency     adds latency * (2 (p-1) floor(m/p) + 2 (p-2)
+//             + 2 max(rem-1, min(rem, 1))) with rem = m mod p, where m >= p and
+//             latency is small against F and B: every round of p micro-batches
+//             shows 2 (p - 1) transfers
+//
+// S. Fan et al., DAPPLE, PPoPP 2021 (arXiv:2007.01045); D. Narayanan et al.,
+// PipeDream-Flush, ICML 2021 (arXiv:2006.09503).
+//
+//===----------------------------------------------------------------------===//
+
+#include "Family.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+Result<Program> oneForwardOneBackward(const Problem &problem) {
+  Result<Program> order = emptyOrderOneStagePerRank(problem, "one_f_one_b");
+  if (!order)
+    return order;
+  const int32_t m = problem.numMicrobatches, p = problem.numRanks;
+  for (int32_t s = 0; s < p; ++s) {
+    auto &list = order->ranks[problem.placement[s]].instructions;
+    list.reserve(2 * static_cast<size_t>(m));
+    const int32_t warmup = std::min(m, p - 1 - s);
+    for (int32_t mb = 0; mb < warmup; ++mb)
+      list.push_back(action(Op::Forward, s, mb));
+    for (int32_t k = 0; k < m - warmup; ++k) {
+      list.push_back(action(Op::Forward, s, warmup + k));
+      list.push_back(action(Op::Backward, s, k));
+    }
+    for (int32_t mb = m - warmup; mb < m; ++mb)
+      list.push_back(action(Op::Backward, s, mb));
+  }
+  return order;
+}
+
+} // namespace penstock
