@@ -2,6 +2,8 @@
 
 #include "penstock/Analysis/Simulate.h"
 
+#include "Items.h"
+#include "penstock/Analysis/EventGraph.h"
 #include "penstock/Analysis/LiveRanges.h"
 #include "penstock/Analysis/RunOrder.h"
 #include "penstock/Program/Text.h"
@@ -221,6 +223,8 @@ static Timing makeTiming(const Program &program) {
 }
 
 std::optional<Timing> simulateOrder(const Program &program) {
+  if (!checkActions(program))
+    return std::nullopt;
   const Problem &problem = program.problem;
   Timing timing = makeTiming(program);
   Status played = playOrder<double>(
@@ -247,6 +251,67 @@ std::optional<Timing> simulateOrder(const Program &program) {
     }
   }
   summarize(program, /*order=*/true, timing);
+  return timing;
+}
+
+//===----------------------------------------------------------------------===//
+// Programs
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// For each rank, the items that an item comes directly after, as compressed
+/// rows: those of the item that starts at instruction i are
+/// items[begin[i] .. begin[i + 1]).
+struct Predecessors {
+  std::vector<uint32_t> begin, items;
+};
+} // namespace
+
+static std::vector<Predecessors> findPredecessors(const Program &program) {
+  std::vector<Predecessors> result(program.ranks.size());
+  ItemWalk walk;
+  for (size_t r = 0; r < program.ranks.size(); ++r) {
+    Predecessors &rank = result[r];
+    rank.begin.reserve(program.ranks[r].instructions.size() + 1);
+    walk.walk(program.ranks[r], [&](uint32_t first, uint32_t end,
+                                    const std::vector<uint32_t> &before) {
+      rank.begin.push_back(static_cast<uint32_t>(rank.items.size()));
+      rank.items.insert(rank.items.end(), before.begin(), before.end());
+      rank.begin.resize(rank.begin.size() + end - first - 1,
+                        static_cast<uint32_t>(rank.items.size()));
+    });
+    rank.begin.push_back(static_cast<uint32_t>(rank.items.size()));
+  }
+  return result;
+}
+
+std::optional<Timing> simulateProgram(const Program &program) {
+  const EventGraph graph(program, Semantics::Closure);
+  const std::vector<uint32_t> steps = graph.topologicalOrder();
+  if (steps.size() < graph.numSteps())
+    return std::nullopt;
+  const std::vector<Predecessors> predecessors = findPredecessors(program);
+  Timing timing = makeTiming(program);
+  for (uint32_t step : steps) {
+    double start = 0, length = 0;
+    graph.forEachMember(step, [&](Site site) {
+      const Predecessors &before = predecessors[site.rank];
+      for (uint32_t i = before.begin[site.instruction],
+                    end = before.begin[site.instruction + 1];
+           i < end; ++i)
+        start = std::max(start, timing.end[site.rank][before.items[i]]);
+      const Instruction &inst =
+          program.ranks[site.rank].instructions[site.instruction];
+      const double duration = durationOf(program.problem, inst);
+      length =
+          isTransfer(inst.op) ? std::max(length, duration) : length + duration;
+    });
+    graph.forEachMember(step, [&](Site site) {
+      timing.start[site.rank][site.instruction] = start;
+      timing.end[site.rank][site.instruction] = start + length;
+    });
+  }
+  summarize(program, /*order=*/false, timing);
   return timing;
 }
 

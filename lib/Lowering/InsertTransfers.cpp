@@ -191,6 +191,8 @@ Result<TransferStatistics> insertTransfers(Program &order,
     return Failure{"transfers are inserted into an order, but this program has "
                    "transfers, collectives or slots already; give the actions "
                    "only"};
+  if (Status status = checkActions(order); !status)
+    return status.failure();
   Inserter inserter(order, options);
   if (Status status = inserter.run(); !status)
     return status.failure();

@@ -10,6 +10,8 @@
 
 #include "penstock/Schedule/Schedule.h"
 
+#include "penstock/Program/Text.h"
+
 #include <cmath>
 #include <string>
 
@@ -66,7 +68,7 @@ Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
   for (int32_t i = 0; i < n; ++i)
     if (!(costs[i] >= 0) || !std::isfinite(costs[i]))
       return Failure{"layer " + std::to_string(i) + " costs " +
-                     std::to_string(costs[i]) +
+                     formatNumber(costs[i]) +
                      "; a cost must be finite and at least 0"};
 
   const std::vector<int64_t> sums = prefixSums(costs);

@@ -78,16 +78,14 @@ struct PlayedItem {
   Time startTime = 0, endTime = 0;
 };
 
-/// Plays an order: `duration(inst)` is the time of an action, `latency(from,
-/// inst)` the time that what `from`, a stage, hands to the action `inst` takes
-/// to reach it from another rank. Calls `visit(PlayedItem<Time>)` by end time;
-/// where these are equal, causes come before effects. Instructions other than
-/// actions are skipped. O(n log ranks).
+/// Plays an order that checkActions accepts: `duration(inst)` is the time of an
+/// action, `latency(from, inst)` the time that what `from`, a stage, hands to
+/// the action `inst` takes to reach it from another rank. Calls
+/// `visit(PlayedItem<Time>)` by end time; where these are equal, causes come
+/// before effects. Instructions other than actions are skipped. O(n log ranks).
 template <typename Time, typename Duration, typename Latency, typename Visit>
 Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
                  Visit &&visit) {
-  if (Status status = checkActions(order); !status)
-    return status;
   const Problem &problem = order.problem;
   const OrderIndex index(problem);
   constexpr Time kNotYet = -1;

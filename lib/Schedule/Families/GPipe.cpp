@@ -4,10 +4,6 @@
 // runs the backwards in descending order; the makespan is the same, and
 // ascending keeps the order in which gradients are summed that of 1F1B.
 //
-//   p = 4, m = 4, F = 1, B = 2
-//
-// TIMELINE
-//
 // Constraint  one stage on every rank; any m >= 1
 // Makespan    (m + p - 1) (F + B), for equal stages and free transfers
 // Bubble      (p - 1) (F + B); as a fraction (p - 1) / (m + p - 1)

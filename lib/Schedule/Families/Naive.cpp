@@ -2,11 +2,7 @@
 //
 // Order of every rank: for i in 0..m-1, F(i) of its stages along the data flow,
 // then B(i) of its stages against it. Micro-batch i + 1 enters stage 0 after
-// micro-batch i has left it, so the pipe never holds more than one.
-//
-//   p = 4, m = 2, F = 1, B = 2
-//
-// TIMELINE
+// micro-batch i has left it, so that a chain never holds more than one.
 //
 // Constraint  none: any m >= 1, any placement
 // Makespan    m (sum of F + B over stages + 2 (p - 1) latency)

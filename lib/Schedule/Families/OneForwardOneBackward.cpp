@@ -6,10 +6,6 @@
 //   steady     F(w+k) B(k)   for k in 0..m-w-1
 //   cool-down  B(m-w) .. B(m-1)
 //
-//   p = 4, m = 4, F = 1, B = 2
-//
-// TIMELINE
-//
 // Constraint  one stage on every rank; any m >= 1
 // Makespan    (m + p - 1) (F + B), for equal stages and free transfers
 // Bubble      (p - 1) (F + B), as GPipe

@@ -1,0 +1,185 @@
+//===- SimulateTest.cpp - When everything happens -------------------------===//
+
+#include "Build.h"
+
+#include "penstock/Analysis/Simulate.h"
+
+#include <gtest/gtest.h>
+
+using namespace penstock;
+using namespace penstock::test;
+
+TEST(SimulateOrder, AnActionStartsWhenItsOperandsAreThere) {
+  Program program = makeProgram(2, 1);
+  program.problem.link = {0.5, 100};
+  program.problem.stages[0].bytes.output = 25; // 0.75 on the way
+  program.problem.stages[1].cost = {3, 5, 2, 3, 3};
+  RankBuilder(program, 0).f(0, 0).b(0, 0).step();
+  RankBuilder(program, 1).f(1, 0).b(1, 0);
+  std::optional<Timing> timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->start[1], (std::vector<double>{1.75, 4.75}));
+  EXPECT_EQ(timing->end[1], (std::vector<double>{4.75, 9.75}));
+  EXPECT_EQ(timing->start[0], (std::vector<double>{0, 10.5, 12.5}));
+  EXPECT_EQ(timing->end[0], (std::vector<double>{1, 12.5, 12.5}));
+  EXPECT_EQ(timing->makespan, 12.5);
+  EXPECT_EQ(timing->span, 12.5);
+  EXPECT_EQ(timing->bubbleRate, (12.5 - 8) / 12.5);
+  EXPECT_EQ(timing->ranks[1].busy, 8);
+  EXPECT_EQ(timing->ranks[1].start, 1.75);
+  EXPECT_EQ(timing->ranks[1].end, 9.75);
+}
+
+TEST(SimulateOrder, NoLatencyWithinARank) {
+  Program program = makeProgram(1, 1, 2);
+  program.problem.link.latency = 100;
+  RankBuilder(program, 0).f(0, 0).f(1, 0).b(1, 0).b(0, 0);
+  std::optional<Timing> timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->makespan, 6);
+  EXPECT_EQ(timing->bubbleRate, 0);
+}
+
+TEST(SimulateOrder, AnOverlapHandsOverAtItsEnd) {
+  Program program = makeProgram(2, 2);
+  RankBuilder(program, 0).f(0, 0).f(0, 1).b(0, 0).b(0, 1);
+  RankBuilder(program, 1).f(1, 0).f(1, 1).with().b(1, 0).b(1, 1);
+  std::optional<Timing> timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->start[1], (std::vector<double>{1, 2, 2, 5}));
+  EXPECT_EQ(timing->end[1], (std::vector<double>{2, 5, 5, 7}));
+  EXPECT_EQ(timing->start[0], (std::vector<double>{0, 1, 5, 7}));
+  // Within the overlap both micro-batches are alive.
+  EXPECT_EQ(timing->ranks[1].peakActivations, 2);
+}
+
+TEST(SimulateOrder, TheWeightPartHoldsTheActivation) {
+  Program program = makeProgram(1, 2);
+  program.problem.stages[0].bytes = {0, 7, 100, 20, 3};
+  RankBuilder(program, 0).f(0, 0).i(0, 0).f(0, 1).w(0, 0).i(0, 1).w(0, 1);
+  std::optional<Timing> timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->makespan, 6);
+  EXPECT_EQ(timing->ranks[0].peakActivations, 2);
+  EXPECT_EQ(timing->ranks[0].peakBytes, 123 + 2 * 7);
+}
+
+TEST(SimulateOrder, RefusesAnOrderThatCannotRun) {
+  Program program = makeProgram(2, 1);
+  RankBuilder(program, 0).f(0, 0).b(0, 0);
+  RankBuilder(program, 1).b(1, 0).f(1, 0);
+  EXPECT_FALSE(simulateOrder(program));
+  program.ranks[1].instructions.pop_back();
+  EXPECT_FALSE(simulateOrder(program));
+}
+
+TEST(SimulateOrder, EmptyProblem) {
+  Program program;
+  std::optional<Timing> timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->makespan, 0);
+}
+
+TEST(PersistentBytes, EachCopyCountsOnce) {
+  Problem problem = makeProgram(2, 2).problem;
+  problem.stages[0].bytes = {9, 9, 1, 2, 4};
+  problem.stages[1].bytes = {9, 9, 10, 20, 40};
+  EXPECT_EQ(persistentBytes(problem), (std::vector<int64_t>{7, 70}));
+  problem.placement = {0, 1, 1, 0};
+  EXPECT_EQ(persistentBytes(problem), (std::vector<int64_t>{77, 77}));
+  problem.placement = {0, 1, 0, 1};
+  EXPECT_EQ(persistentBytes(problem), (std::vector<int64_t>{7, 70}));
+}
+
+/// Rank 0 computes F 0 and F 1 and sends both to rank 1, from queue 0 or 1.
+static Program twoSends(uint8_t queue) {
+  Program program = makeProgram(2, 2);
+  program.problem.link.latency = 0.5;
+  RankBuilder sender(program, 0), receiver(program, 1);
+  for (int32_t mb : {0, 1}) {
+    sender.onQueue(0).f(0, mb);
+    const uint32_t forward = sender.last();
+    sender.onQueue(queue).after({forward}).sendAct(0, mb, 1);
+    receiver.onQueue(queue).recvAct(0, mb, 0);
+    const uint32_t received = receiver.last();
+    receiver.onQueue(0).after({received}).f(1, mb);
+  }
+  return program;
+}
+
+TEST(SimulateProgram, ATransferOccupiesTheQueuesOfBothRanks) {
+  std::optional<Timing> timing = simulateProgram(twoSends(0));
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->start[0], (std::vector<double>{0, 1, 1.5, 2.5}));
+  EXPECT_EQ(timing->end[0], (std::vector<double>{1, 1.5, 2.5, 3}));
+  // The second receive waits until F 0 has left queue 0.
+  EXPECT_EQ(timing->start[1], (std::vector<double>{1, 1.5, 2.5, 3}));
+  EXPECT_EQ(timing->makespan, 4);
+}
+
+TEST(SimulateProgram, AQueueOfItsOwnHidesTransfers) {
+  std::optional<Timing> timing = simulateProgram(twoSends(1));
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->start[0], (std::vector<double>{0, 1, 1, 2}));
+  EXPECT_EQ(timing->start[1], (std::vector<double>{1, 1.5, 2, 2.5}));
+  EXPECT_EQ(timing->makespan, 3.5);
+  EXPECT_EQ(timing->span, 2);
+}
+
+TEST(SimulateProgram, WaitsCountEvenWithoutNeed) {
+  Program program = twoSends(1);
+  // F 1 of rank 0 after the send of F 0.
+  program.ranks[0].instructions[2].numWaits = 1;
+  program.ranks[0].instructions[2].firstWait = 1;
+  program.ranks[0].instructions[3].firstWait = 2;
+  program.ranks[0].waits = {0, 1, 2};
+  std::optional<Timing> timing = simulateProgram(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->start[0][2], 1.5);
+}
+
+TEST(SimulateProgram, AGroupTakesAsLongAsItsLongestMember) {
+  Program program = makeProgram(2, 1);
+  program.problem.link.bytesPerTime = 10;
+  program.problem.stages[0].bytes.output = 20;
+  RankBuilder(program, 0).sendAct(0, 0, 1).with().recvGrad(1, 0, 1).f(0, 0);
+  RankBuilder(program, 1).recvAct(0, 0, 0).with().sendGrad(1, 0, 0).f(1, 0);
+  program.ranks[0].instructions[1].bytes = 50;
+  program.ranks[1].instructions[1].bytes = 50;
+  std::optional<Timing> timing = simulateProgram(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->end[0], (std::vector<double>{5, 5, 6}));
+}
+
+TEST(SimulateProgram, ACollectiveMeetsAtOnce) {
+  Program program = makeProgram(2, 1);
+  RankBuilder(program, 0).f(0, 0).collective(Op::Barrier).f(0, 0);
+  RankBuilder(program, 1).collective(Op::Barrier).f(1, 0);
+  std::optional<Timing> timing = simulateProgram(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->start[1], (std::vector<double>{1, 1}));
+}
+
+TEST(SimulateProgram, PeakBytesWithoutAndWithAPlan) {
+  Program program = makeProgram(2, 1);
+  program.problem.stages[0].bytes = {10, 100, 1, 0, 0};
+  RankBuilder(program, 0).f(0, 0).sendAct(0, 0, 1).recvGrad(1, 0, 1).b(0, 0);
+  RankBuilder(program, 1).recvAct(0, 0, 0).f(1, 0).b(1, 0).sendGrad(1, 0, 0);
+  std::optional<Timing> timing = simulateProgram(program);
+  ASSERT_TRUE(timing);
+  // Stash, and either the activation on its way out or the gradient.
+  EXPECT_EQ(timing->ranks[0].peakBytes, 1 + 100 + 10);
+  // The activation until B has read it, and the gradient that B writes.
+  EXPECT_EQ(timing->ranks[1].peakBytes, 10 + 10);
+  program.ranks[0].slotBytes = {100, 10};
+  timing = simulateProgram(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->ranks[0].peakBytes, 1 + 2 * kSlotAlignment);
+}
+
+TEST(SimulateProgram, ADeadlockHasNoTiming) {
+  Program program = makeProgram(2, 1);
+  RankBuilder(program, 0).recvGrad(1, 0, 1).sendAct(0, 0, 1);
+  RankBuilder(program, 1).recvAct(0, 0, 0).sendGrad(1, 0, 0);
+  EXPECT_FALSE(simulateProgram(program));
+}
