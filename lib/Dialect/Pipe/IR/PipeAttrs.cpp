@@ -1,0 +1,391 @@
+//===- PipeAttrs.cpp - The pipe dialect and its attributes ----------------===//
+
+#include "penstock/Dialect/Pipe/IR/PipeDialect.h"
+
+#include "penstock/Program/Text.h"
+
+#include "Syntax.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace penstock;
+using namespace penstock::pipe;
+
+#include "penstock/Dialect/Pipe/IR/PipeAttrInterfaces.cpp.inc"
+#include "penstock/Dialect/Pipe/IR/PipeDialect.cpp.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "penstock/Dialect/Pipe/IR/PipeAttrs.cpp.inc"
+
+namespace penstock::pipe {
+
+using llvm::failure;
+using llvm::success;
+
+//===----------------------------------------------------------------------===//
+// Fields: <name = value, ...>
+//===----------------------------------------------------------------------===//
+
+/// Parses `name = value` pairs, in any order and each at most once, up to the
+/// closing `>`. `parseValue(i)` parses the value of field `names[i]`.
+static ParseResult
+parseFields(AsmParser &parser, StringRef attr, ArrayRef<StringRef> names,
+            llvm::function_ref<ParseResult(unsigned)> parseValue) {
+  unsigned seen = 0;
+  auto parseField = [&]() -> ParseResult {
+    SMLoc loc = parser.getCurrentLocation();
+    StringRef name;
+    if (parser.parseKeyword(&name))
+      return failure();
+    const auto *field = llvm::find(names, name);
+    if (field == names.end())
+      return parser.emitError(loc)
+             << "unknown field '" << name << "' of #pipe." << attr
+             << "; its fields are " << llvm::join(names, ", ");
+    unsigned i = field - names.begin();
+    if (seen & (1u << i))
+      return parser.emitError(loc) << "field '" << name << "' is given twice";
+    seen |= 1u << i;
+    return failure(parser.parseEqual() || parseValue(i));
+  };
+  return parser.parseCommaSeparatedList(AsmParser::Delimiter::LessGreater,
+                                        parseField);
+}
+
+/// Parses a number, with or without a decimal point.
+static ParseResult parseNumber(AsmParser &parser, Number &number) {
+  SMLoc loc = parser.getCurrentLocation();
+  StringRef keyword;
+  if (succeeded(parser.parseOptionalKeyword(&keyword)))
+    return parser.emitError(loc)
+           << "expected a finite number, got '" << keyword << "'";
+  bool negative = succeeded(parser.parseOptionalMinus());
+  double value;
+  int64_t integer = 0;
+  OptionalParseResult result = parser.parseOptionalInteger(integer);
+  if (result.has_value()) {
+    if (failed(*result))
+      return failure();
+    value = static_cast<double>(integer);
+  } else if (parser.parseFloat(value)) {
+    return failure();
+  }
+  number = Number(negative ? -value : value);
+  return success();
+}
+
+/// Prints "<name = value, ...>" for the fields that were given.
+class FieldPrinter {
+public:
+  FieldPrinter(AsmPrinter &printer) : os(printer.getStream()) { os << '<'; }
+  ~FieldPrinter() { os << '>'; }
+  void operator()(StringRef name, Number number) {
+    if (number.has())
+      start(name) << formatNumber(*number);
+  }
+  void operator()(StringRef name, std::optional<int64_t> number) {
+    if (number)
+      start(name) << *number;
+  }
+
+private:
+  raw_ostream &start(StringRef name) {
+    os << separator << name << " = ";
+    separator = ", ";
+    return os;
+  }
+  raw_ostream &os;
+  const char *separator = "";
+};
+
+static LogicalResult
+verifyNumber(llvm::function_ref<InFlightDiagnostic()> emitError, StringRef name,
+             Number number) {
+  if (!number.has() || (std::isfinite(*number) && *number >= 0))
+    return success();
+  return emitError() << name << " must be finite and not negative, got "
+                     << formatNumber(*number);
+}
+
+static LogicalResult
+verifySize(llvm::function_ref<InFlightDiagnostic()> emitError, StringRef name,
+           std::optional<int64_t> size) {
+  if (!size || *size >= 0)
+    return success();
+  return emitError() << name << " must not be negative, got " << *size;
+}
+
+//===----------------------------------------------------------------------===//
+// Cost
+//===----------------------------------------------------------------------===//
+
+static constexpr StringRef kCostFields[] = {"forward", "backward",  "input",
+                                            "weight",  "recompute", "transfer"};
+
+Attribute CostAttr::parse(AsmParser &parser, Type) {
+  SMLoc loc = parser.getCurrentLocation();
+  Number n[std::size(kCostFields)];
+  if (parseFields(parser, "cost", kCostFields,
+                  [&](unsigned i) { return parseNumber(parser, n[i]); }))
+    return {};
+  return parser.getChecked<CostAttr>(loc, parser.getContext(), n[0], n[1], n[2],
+                                     n[3], n[4], n[5]);
+}
+
+void CostAttr::print(AsmPrinter &printer) const {
+  FieldPrinter print(printer);
+  print("forward", getForward());
+  print("backward", getBackward());
+  print("input", getInput());
+  print("weight", getWeight());
+  print("recompute", getRecompute());
+  print("transfer", getTransfer());
+}
+
+LogicalResult
+CostAttr::verify(llvm::function_ref<InFlightDiagnostic()> emitError,
+                 Number forward, Number backward, Number input, Number weight,
+                 Number recompute, Number transfer) {
+  return success(succeeded(verifyNumber(emitError, "forward", forward)) &&
+                 succeeded(verifyNumber(emitError, "backward", backward)) &&
+                 succeeded(verifyNumber(emitError, "input", input)) &&
+                 succeeded(verifyNumber(emitError, "weight", weight)) &&
+                 succeeded(verifyNumber(emitError, "recompute", recompute)) &&
+                 succeeded(verifyNumber(emitError, "transfer", transfer)));
+}
+
+StageCost CostAttr::resolve() const {
+  bool half = getBackward().has() && !getInput().has() && !getWeight().has();
+  double part = half ? *getBackward() / 2 : 1;
+  StageCost cost;
+  cost.forward = getForward().valueOr(1);
+  cost.input = getInput().valueOr(part);
+  cost.weight = getWeight().valueOr(part);
+  cost.backward = getBackward().valueOr(cost.input + cost.weight);
+  cost.recompute = getRecompute().valueOr(cost.forward);
+  return cost;
+}
+
+//===----------------------------------------------------------------------===//
+// Bytes
+//===----------------------------------------------------------------------===//
+
+static constexpr StringRef kBytesFields[] = {"output", "stash", "parameters",
+                                             "gradients", "optimizer"};
+
+Attribute BytesAttr::parse(AsmParser &parser, Type) {
+  SMLoc loc = parser.getCurrentLocation();
+  std::optional<int64_t> n[std::size(kBytesFields)];
+  if (parseFields(parser, "bytes", kBytesFields, [&](unsigned i) {
+        return parser.parseInteger(n[i].emplace());
+      }))
+    return {};
+  return parser.getChecked<BytesAttr>(loc, parser.getContext(), n[0], n[1],
+                                      n[2], n[3], n[4]);
+}
+
+void BytesAttr::print(AsmPrinter &printer) const {
+  FieldPrinter print(printer);
+  print("output", getOutput());
+  print("stash", getStash());
+  print("parameters", getParameters());
+  print("gradients", getGradients());
+  print("optimizer", getOptimizer());
+}
+
+LogicalResult
+BytesAttr::verify(llvm::function_ref<InFlightDiagnostic()> emitError,
+                  std::optional<int64_t> output, std::optional<int64_t> stash,
+                  std::optional<int64_t> parameters,
+                  std::optional<int64_t> gradients,
+                  std::optional<int64_t> optimizer) {
+  return success(succeeded(verifySize(emitError, "output", output)) &&
+                 succeeded(verifySize(emitError, "stash", stash)) &&
+                 succeeded(verifySize(emitError, "parameters", parameters)) &&
+                 succeeded(verifySize(emitError, "gradients", gradients)) &&
+                 succeeded(verifySize(emitError, "optimizer", optimizer)));
+}
+
+StageBytes BytesAttr::resolve() const {
+  StageBytes bytes;
+  bytes.output = getOutput().value_or(0);
+  bytes.stash = getStash().value_or(0);
+  bytes.parameters = getParameters().value_or(0);
+  bytes.gradients = getGradients().value_or(0);
+  bytes.optimizer = getOptimizer().value_or(0);
+  return bytes;
+}
+
+//===----------------------------------------------------------------------===//
+// Link
+//===----------------------------------------------------------------------===//
+
+static constexpr StringRef kLinkFields[] = {"latency", "bytes_per_time"};
+
+Attribute LinkAttr::parse(AsmParser &parser, Type) {
+  SMLoc loc = parser.getCurrentLocation();
+  Number n[std::size(kLinkFields)];
+  if (parseFields(parser, "link", kLinkFields,
+                  [&](unsigned i) { return parseNumber(parser, n[i]); }))
+    return {};
+  return parser.getChecked<LinkAttr>(loc, parser.getContext(), n[0], n[1]);
+}
+
+void LinkAttr::print(AsmPrinter &printer) const {
+  FieldPrinter print(printer);
+  print("latency", getLatency());
+  print("bytes_per_time", getBytesPerTime());
+}
+
+LogicalResult
+LinkAttr::verify(llvm::function_ref<InFlightDiagnostic()> emitError,
+                 Number latency, Number bytesPerTime) {
+  if (bytesPerTime.has() && *bytesPerTime == 0)
+    return emitError() << "bytes_per_time must not be 0: leave it out where "
+                          "sizes do not matter";
+  return success(
+      succeeded(verifyNumber(emitError, "latency", latency)) &&
+      succeeded(verifyNumber(emitError, "bytes_per_time", bytesPerTime)));
+}
+
+Link LinkAttr::resolve() const {
+  return Link{getLatency().valueOr(0), getBytesPerTime().valueOr(0)};
+}
+
+//===----------------------------------------------------------------------===//
+// Schedule families
+//===----------------------------------------------------------------------===//
+
+static constexpr StringRef kFamilyFields[] = {"split_backward"};
+
+template <typename Family>
+static Attribute parseFamily(AsmParser &parser) {
+  bool splitBackward = false;
+  auto parseBool = [&](unsigned) -> ParseResult {
+    SMLoc loc = parser.getCurrentLocation();
+    StringRef keyword;
+    if (failed(parser.parseOptionalKeyword(&keyword, {"true", "false"})))
+      return parser.emitError(loc, "expected true or false");
+    splitBackward = keyword == "true";
+    return success();
+  };
+  // The `<` belongs to parseFields, which must not be called without it.
+  if (*parser.getCurrentLocation().getPointer() == '<' &&
+      parseFields(parser, Family::getMnemonic(), kFamilyFields, parseBool))
+    return {};
+  return Family::get(parser.getContext(), splitBackward);
+}
+
+template <typename Family>
+static void printFamily(AsmPrinter &printer, Family family) {
+  if (family.getSplitBackward())
+    printer << "<split_backward = true>";
+}
+
+/// The order of a family, with its backwards cut in two if it wants that.
+template <typename Family>
+static Result<Program>
+generateOrder(Family family, Result<Program> (*generate)(const Problem &),
+              const Problem &problem) {
+  Result<Program> order = generate(problem);
+  if (order && family.getSplitBackward())
+    splitBackward(*order);
+  return order;
+}
+
+Attribute NaiveAttr::parse(AsmParser &parser, Type) {
+  return parseFamily<NaiveAttr>(parser);
+}
+void NaiveAttr::print(AsmPrinter &printer) const {
+  printFamily(printer, *this);
+}
+Result<Program> NaiveAttr::generate(const Problem &problem) const {
+  return generateOrder(*this, naive, problem);
+}
+
+Attribute GPipeAttr::parse(AsmParser &parser, Type) {
+  return parseFamily<GPipeAttr>(parser);
+}
+void GPipeAttr::print(AsmPrinter &printer) const {
+  printFamily(printer, *this);
+}
+Result<Program> GPipeAttr::generate(const Problem &problem) const {
+  return generateOrder(*this, gpipe, problem);
+}
+
+Attribute OneFOneBAttr::parse(AsmParser &parser, Type) {
+  return parseFamily<OneFOneBAttr>(parser);
+}
+void OneFOneBAttr::print(AsmPrinter &printer) const {
+  printFamily(printer, *this);
+}
+Result<Program> OneFOneBAttr::generate(const Problem &problem) const {
+  return generateOrder(*this, oneForwardOneBackward, problem);
+}
+
+//===----------------------------------------------------------------------===//
+// Dialect
+//===----------------------------------------------------------------------===//
+
+/// The mnemonics of the attributes that are, or are not, schedule families.
+template <typename... Attrs>
+static std::string mnemonics(bool families) {
+  std::string names;
+  auto add = [&](StringRef mnemonic, bool isFamily) {
+    if (isFamily == families)
+      names += (names.empty() ? "" : ", ") + mnemonic.str();
+  };
+  (add(Attrs::getMnemonic(),
+       std::is_base_of_v<ScheduleFamilyAttrInterface::Trait<Attrs>, Attrs>),
+   ...);
+  return names;
+}
+
+Attribute PipeDialect::parseAttribute(DialectAsmParser &parser,
+                                      Type type) const {
+  SMLoc loc = parser.getCurrentLocation();
+  StringRef mnemonic;
+  Attribute attr;
+  OptionalParseResult result =
+      generatedAttributeParser(parser, &mnemonic, type, attr);
+  if (result.has_value())
+    return attr;
+  parser.emitError(loc) << "unknown attribute '#pipe." << mnemonic
+                        << "'; the schedule families are " <<
+#define GET_ATTRDEF_LIST
+      mnemonics<
+#include "penstock/Dialect/Pipe/IR/PipeAttrs.cpp.inc"
+          >(/*families=*/true)
+                        << "; the other attributes are " <<
+#define GET_ATTRDEF_LIST
+      mnemonics<
+#include "penstock/Dialect/Pipe/IR/PipeAttrs.cpp.inc"
+          >(/*families=*/false);
+  return {};
+}
+
+void PipeDialect::printAttribute(Attribute attr,
+                                 DialectAsmPrinter &printer) const {
+  (void)generatedAttributePrinter(attr, printer);
+}
+
+void PipeDialect::registerAttributes() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "penstock/Dialect/Pipe/IR/PipeAttrs.cpp.inc"
+      >();
+}
+
+void PipeDialect::initialize() {
+  registerAttributes();
+  registerSpecOps();
+  registerProgramOps();
+}
+
+} // namespace penstock::pipe

@@ -1,0 +1,507 @@
+//===- PipeSpecOps.cpp - Model, cluster, schedule, stage ------------------===//
+
+#include "penstock/Dialect/Pipe/IR/PipeOps.h"
+
+#include "Syntax.h"
+
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace penstock;
+using namespace penstock::pipe;
+
+#define GET_OP_CLASSES
+#include "penstock/Dialect/Pipe/IR/PipeSpecOps.cpp.inc"
+
+namespace penstock::pipe {
+
+using llvm::failure;
+using llvm::success;
+
+void PipeDialect::registerSpecOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "penstock/Dialect/Pipe/IR/PipeSpecOps.cpp.inc"
+      >();
+}
+
+//===----------------------------------------------------------------------===//
+// Syntax
+//===----------------------------------------------------------------------===//
+
+LogicalResult checkRange(llvm::function_ref<InFlightDiagnostic()> emitError,
+                         StringRef what, int64_t value, int64_t low,
+                         int64_t high) {
+  if (value >= low && value <= high)
+    return success();
+  InFlightDiagnostic diag = emitError();
+  if (high == std::numeric_limits<int64_t>::max())
+    diag << what << " must be at least " << low << ", got " << value;
+  else
+    diag << what << " must be between " << low << " and " << high << ", got "
+         << value;
+  return diag;
+}
+
+ParseResult parseInRange(AsmParser &parser, StringRef what, int64_t &value,
+                         int64_t low, int64_t high) {
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseInteger(value))
+    return failure();
+  return checkRange([&] { return parser.emitError(loc); }, what, value, low,
+                    high);
+}
+
+/// The identifier at `text` if a `(` follows it directly: what a clause looks
+/// like, and the start of an op never.
+static StringRef clauseAt(const char *text) {
+  const char *end = text;
+  while (llvm::isAlnum(*end) || *end == '_')
+    ++end;
+  return *end == '(' ? StringRef(text, end - text) : StringRef();
+}
+
+ParseResult parseClauses(OpAsmParser &parser, StringRef op,
+                         ArrayRef<StringRef> known,
+                         llvm::function_ref<ParseResult(unsigned)> parseValue) {
+  unsigned seen = 0;
+  while (true) {
+    SMLoc loc = parser.getCurrentLocation();
+    StringRef keyword;
+    if (failed(parser.parseOptionalKeyword(&keyword, known))) {
+      StringRef other = clauseAt(loc.getPointer());
+      if (other.empty())
+        return success();
+      return parser.emitError(loc)
+             << "unknown clause '" << other << "' of " << op
+             << "; its clauses are " << llvm::join(known, ", ");
+    }
+    unsigned i = llvm::find(known, keyword) - known.begin();
+    if (seen & (1u << i))
+      return parser.emitError(loc)
+             << "clause '" << keyword << "' is given twice";
+    seen |= 1u << i;
+    if (parser.parseLParen() || parseValue(i) || parser.parseRParen())
+      return failure();
+  }
+}
+
+/// Parses `@name` into `result`.
+static ParseResult parseReference(OpAsmParser &parser,
+                                  FlatSymbolRefAttr &result) {
+  StringAttr name;
+  if (parser.parseSymbolName(name))
+    return failure();
+  result = FlatSymbolRefAttr::get(name);
+  return success();
+}
+
+/// Parses an optional region of one block, and makes the block if the text has
+/// none.
+static ParseResult parseBody(OpAsmParser &parser, OperationState &result,
+                             bool optional) {
+  Region *body = result.addRegion();
+  if (optional) {
+    OptionalParseResult parsed = parser.parseOptionalRegion(*body);
+    if (parsed.has_value() && failed(*parsed))
+      return failure();
+  } else if (parser.parseRegion(*body)) {
+    return failure();
+  }
+  if (body->empty())
+    body->emplaceBlock();
+  return success();
+}
+
+static void printBody(OpAsmPrinter &printer, Region &body) {
+  printer << ' ';
+  printer.printRegion(body, /*printEntryBlockArgs=*/false);
+}
+
+static void printCostsAndBytes(OpAsmPrinter &printer, CostAttr costs,
+                               BytesAttr bytes) {
+  if (costs)
+    printClause(printer, "costs", costs);
+  if (bytes)
+    printClause(printer, "bytes", bytes);
+}
+
+static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+//===----------------------------------------------------------------------===//
+// Model
+//===----------------------------------------------------------------------===//
+
+ParseResult ModelOp::parse(OpAsmParser &parser, OperationState &result) {
+  auto &props = result.getOrAddProperties<Properties>();
+  return failure(parser.parseSymbolName(props.sym_name) ||
+                 parser.parseOptionalAttrDictWithKeyword(result.attributes) ||
+                 parseBody(parser, result, /*optional=*/false));
+}
+
+void ModelOp::print(OpAsmPrinter &printer) {
+  printer << ' ';
+  printer.printSymbolName(getSymName());
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getDiscardableAttrDictionary().getValue());
+  printBody(printer, getBody());
+}
+
+LogicalResult ModelOp::verify() { return success(); }
+
+LogicalResult ModelOp::verifyRegions() {
+  for (Operation &op : getBody().front())
+    if (!isa<LayerOp>(op))
+      return error(&op) << "a model holds only layers";
+  if (getBody().front().empty())
+    return error(*this) << "model @" << getSymName()
+                        << " has no layer: add layer \"name\"";
+  return success();
+}
+
+ParseResult LayerOp::parse(OpAsmParser &parser, OperationState &result) {
+  auto &props = result.getOrAddProperties<Properties>();
+  if (parser.parseString(&props.name))
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("times")) &&
+      parseInRange(parser, "times", props.times, 1, kMaxStages))
+    return failure();
+  auto parseValue = [&](unsigned i) {
+    return i == 0 ? parseTyped(parser, "a #pipe.cost", props.costs)
+                  : parseTyped(parser, "a #pipe.bytes", props.bytes);
+  };
+  return failure(
+      parseClauses(parser, "a layer", {"costs", "bytes"}, parseValue) ||
+      parser.parseOptionalAttrDict(result.attributes));
+}
+
+void LayerOp::print(OpAsmPrinter &printer) {
+  printer << ' ';
+  printer.printString(getName());
+  if (getTimes() != 1)
+    printer << " times " << getTimes();
+  printCostsAndBytes(printer, getCostsAttr(), getBytesAttr());
+  printer.printOptionalAttrDict(
+      (*this)->getDiscardableAttrDictionary().getValue());
+}
+
+/// A transfer time says something about the link, not about a stage.
+static LogicalResult verifyNoTransfer(Operation *op, CostAttr costs) {
+  if (costs && costs.getTransfer().has())
+    return error(op) << "transfer is not a cost of a single stage or layer: "
+                        "give it in the costs of the schedule, or as the "
+                        "latency of a link";
+  return success();
+}
+
+LogicalResult LayerOp::verify() {
+  if (failed(checkRange([&] { return error(*this); }, "times", getTimes(), 1,
+                        kMaxStages)))
+    return failure();
+  return verifyNoTransfer(*this, getCostsAttr());
+}
+
+//===----------------------------------------------------------------------===//
+// Cluster
+//===----------------------------------------------------------------------===//
+
+ParseResult ClusterOp::parse(OpAsmParser &parser, OperationState &result) {
+  auto &props = result.getOrAddProperties<Properties>();
+  props.ranks = -1;
+  auto parseValue = [&](unsigned i) -> ParseResult {
+    switch (i) {
+    case 0:
+      return parseInRange(parser, "ranks", props.ranks, 1, kMaxRanks);
+    case 1:
+      return parseInRange(parser, "memory", props.memory, 0, kNoLimit);
+    default:
+      return parseTyped(parser, "a #pipe.link", props.link);
+    }
+  };
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseSymbolName(props.sym_name) ||
+      parseClauses(parser, "a cluster", {"ranks", "memory", "link"},
+                   parseValue) ||
+      parser.parseOptionalAttrDict(result.attributes))
+    return failure();
+  if (props.ranks < 0)
+    return parser.emitError(loc) << "cluster @" << props.sym_name.getValue()
+                                 << " has no ranks: add ranks(N)";
+  return success();
+}
+
+void ClusterOp::print(OpAsmPrinter &printer) {
+  printer << ' ';
+  printer.printSymbolName(getSymName());
+  printClause(printer, "ranks", getRanks());
+  if (getMemory())
+    printClause(printer, "memory", getMemory());
+  if (getLinkAttr())
+    printClause(printer, "link", getLinkAttr());
+  printer.printOptionalAttrDict(
+      (*this)->getDiscardableAttrDictionary().getValue());
+}
+
+LogicalResult ClusterOp::verify() {
+  auto emit = [&] { return error(*this); };
+  return success(
+      succeeded(checkRange(emit, "ranks", getRanks(), 1, kMaxRanks)) &&
+      succeeded(checkRange(emit, "memory", getMemory(), 0, kNoLimit)));
+}
+
+//===----------------------------------------------------------------------===//
+// Schedule
+//===----------------------------------------------------------------------===//
+
+static constexpr StringRef kScheduleClauses[] = {
+    "model", "cluster", "ranks",  "microbatches", "using",
+    "costs", "bytes",   "memory", "link",         "chains"};
+
+ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
+  auto &props = result.getOrAddProperties<Properties>();
+  auto parseValue = [&](unsigned i) -> ParseResult {
+    switch (i) {
+    case 0:
+      return parseReference(parser, props.model);
+    case 1:
+      return parseReference(parser, props.cluster);
+    case 2:
+      return parser.parseInteger(props.ranks);
+    case 3:
+      return parser.parseInteger(props.microbatches);
+    case 4:
+      return parseTyped(parser, "a schedule family", props.family);
+    case 5:
+      return parseTyped(parser, "a #pipe.cost", props.costs);
+    case 6:
+      return parseTyped(parser, "a #pipe.bytes", props.bytes);
+    case 7:
+      return parseInRange(parser, "memory", props.memory, 0, kNoLimit);
+    case 8:
+      return parseTyped(parser, "a #pipe.link", props.link);
+    default:
+      return parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
+        return parseInRange(parser, "chain", props.chains.emplace_back(), 0,
+                            255);
+      });
+    }
+  };
+  return failure(
+      parser.parseSymbolName(props.sym_name) ||
+      parseClauses(parser, "a schedule", kScheduleClauses, parseValue) ||
+      parser.parseOptionalAttrDictWithKeyword(result.attributes) ||
+      parseBody(parser, result, /*optional=*/true));
+}
+
+void ScheduleOp::print(OpAsmPrinter &printer) {
+  printer << ' ';
+  printer.printSymbolName(getSymName());
+  if (getModelAttr())
+    printClause(printer, "model", getModelAttr());
+  if (getClusterAttr())
+    printClause(printer, "cluster", getClusterAttr());
+  if (getRanks() != -1)
+    printClause(printer, "ranks", getRanks());
+  if (getMicrobatches() != -1)
+    printClause(printer, "microbatches", getMicrobatches());
+  if (getMemory() != -1)
+    printClause(printer, "memory", getMemory());
+  if (getLinkAttr())
+    printClause(printer, "link", getLinkAttr());
+  if (!getChains().empty()) {
+    printer << " chains([";
+    llvm::interleaveComma(getChains(), printer);
+    printer << "])";
+  }
+  if (getFamilyAttr())
+    printClause(printer, "using", Attribute(getFamilyAttr()));
+  printCostsAndBytes(printer, getCostsAttr(), getBytesAttr());
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getDiscardableAttrDictionary().getValue());
+  if (!getBody().front().empty())
+    printBody(printer, getBody());
+}
+
+void ScheduleOp::build(OpBuilder &builder, OperationState &state,
+                       StringRef name) {
+  state.getOrAddProperties<Properties>().sym_name = builder.getStringAttr(name);
+  state.addRegion()->emplaceBlock();
+}
+
+LogicalResult ScheduleOp::verify() {
+  auto emit = [&] { return error(*this); };
+  if (getRanks() == 0)
+    return emit() << "a schedule needs at least one rank";
+  if (getMicrobatches() == 0)
+    return emit() << "a schedule needs at least one micro-batch";
+  if (getRanks() != -1 &&
+      failed(checkRange(emit, "ranks", getRanks(), 1, kMaxRanks)))
+    return failure();
+  if (getMicrobatches() != -1 &&
+      failed(checkRange(emit, "microbatches", getMicrobatches(), 1,
+                        kMaxMicrobatches)))
+    return failure();
+  if (failed(checkRange(emit, "memory", getMemory(), -1, kNoLimit)))
+    return failure();
+  if (getModelAttr() && (getCostsAttr() || getBytesAttr())) {
+    // A transfer time says nothing about the stages.
+    CostAttr costs = getCostsAttr();
+    if (getBytesAttr() || costs.getForward().has() ||
+        costs.getBackward().has() || costs.getInput().has() ||
+        costs.getWeight().has() || costs.getRecompute().has())
+      return emit() << "costs and sizes come from model @" << *getModel()
+                    << ": drop costs(...) and bytes(...), or the model";
+  }
+  if (getCostsAttr() && getCostsAttr().getTransfer().has() && getLinkAttr() &&
+      getLinkAttr().getLatency().has())
+    return emit() << "the latency of the link is given twice: as transfer in "
+                     "costs(...) and as latency in link(...)";
+  if (!getChains().empty()) {
+    if (getMicrobatches() != int64_t(getChains().size()))
+      return emit() << "chains(...) has " << getChains().size()
+                    << " entries: write microbatches(N) and one chain for each "
+                       "micro-batch";
+    for (int32_t chain : getChains())
+      if (failed(checkRange(emit, "chain", chain, 0, 255)))
+        return failure();
+  }
+  return success();
+}
+
+LogicalResult ScheduleOp::verifyRegions() {
+  SmallVector<StageOp> stages;
+  SmallVector<RankOp> ranks;
+  for (Operation &op : getBody().front()) {
+    if (auto stage = dyn_cast<StageOp>(op)) {
+      if (!ranks.empty())
+        return error(&op) << "stages stand before the first rank";
+      stages.push_back(stage);
+    } else if (auto rank = dyn_cast<RankOp>(op)) {
+      ranks.push_back(rank);
+    } else {
+      return error(&op) << "a schedule holds only stage and rank ops";
+    }
+  }
+  for (auto [i, stage] : llvm::enumerate(stages)) {
+    if (stage.getStage() != int64_t(i))
+      return error(stage) << "expected stage " << i << " here, got stage "
+                          << stage.getStage()
+                          << ": stages stand in ascending order, each once";
+    if (stage.getPlacement().size() != stages[0].getPlacement().size())
+      return error(stage) << "stage " << i << " has "
+                          << stage.getPlacement().size()
+                          << " chains, but stage 0 has "
+                          << stages[0].getPlacement().size();
+    if (getRanks() == -1)
+      continue;
+    for (int32_t rank : stage.getPlacement())
+      if (rank >= getRanks())
+        return error(stage)
+               << "stage " << i << " is on rank " << rank
+               << ", but the schedule has " << getRanks() << " ranks";
+  }
+  if (!stages.empty())
+    for (auto [i, chain] : llvm::enumerate(getChains()))
+      if (chain >= int64_t(stages[0].getPlacement().size()))
+        return error(*this)
+               << "micro-batch " << i << " is on chain " << chain
+               << ", but stages have " << stages[0].getPlacement().size()
+               << " chains: write stage S on (R0, R1)";
+
+  llvm::SmallDenseMap<int32_t, RankOp> seen;
+  for (RankOp rank : ranks) {
+    if (getRanks() != -1 && rank.getRank() >= getRanks())
+      return error(rank) << "rank " << rank.getRank()
+                         << " is out of range: the schedule has " << getRanks()
+                         << " ranks";
+    auto [it, inserted] = seen.try_emplace(rank.getRank(), rank);
+    if (inserted)
+      continue;
+    InFlightDiagnostic diag = error(rank)
+                              << "rank " << rank.getRank() << " is there twice";
+    diag.attachNote(it->second.getLoc()) << "the first one";
+    return diag;
+  }
+  return success();
+}
+
+LogicalResult ScheduleOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
+  if (FlatSymbolRefAttr model = getModelAttr())
+    if (!symbolTable.lookupNearestSymbolFrom<ModelOp>(*this, model))
+      return error(*this) << "there is no pipe.model " << model;
+  if (FlatSymbolRefAttr cluster = getClusterAttr())
+    if (!symbolTable.lookupNearestSymbolFrom<ClusterOp>(*this, cluster))
+      return error(*this) << "there is no pipe.cluster " << cluster;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Stage
+//===----------------------------------------------------------------------===//
+
+ParseResult StageOp::parse(OpAsmParser &parser, OperationState &result) {
+  auto &props = result.getOrAddProperties<Properties>();
+  auto parseRank = [&] {
+    return parseInRange(parser, "rank", props.placement.emplace_back(), 0,
+                        kMaxRanks - 1);
+  };
+  if (parseInRange(parser, "stage", props.stage, 0, kMaxStages - 1) ||
+      parser.parseKeyword("on"))
+    return failure();
+  if (succeeded(parser.parseOptionalLParen())) {
+    if (parser.parseCommaSeparatedList(parseRank) || parser.parseRParen())
+      return failure();
+  } else if (parseRank()) {
+    return failure();
+  }
+  auto parseValue = [&](unsigned i) -> ParseResult {
+    switch (i) {
+    case 0:
+      return failure(parseInRange(parser, "first layer", props.first_layer, 0,
+                                  INT32_MAX) ||
+                     parser.parseComma() ||
+                     parseInRange(parser, "number of layers", props.num_layers,
+                                  1, INT32_MAX));
+    case 1:
+      return parseTyped(parser, "a #pipe.cost", props.costs);
+    default:
+      return parseTyped(parser, "a #pipe.bytes", props.bytes);
+    }
+  };
+  return failure(parseClauses(parser, "a stage", {"layers", "costs", "bytes"},
+                              parseValue) ||
+                 parser.parseOptionalAttrDict(result.attributes));
+}
+
+void StageOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getStage() << " on ";
+  if (getPlacement().size() == 1) {
+    printer << getPlacement()[0];
+  } else {
+    printer << '(';
+    llvm::interleaveComma(getPlacement(), printer);
+    printer << ')';
+  }
+  if (getFirstLayer() != -1)
+    printer << " layers(" << getFirstLayer() << ", " << getNumLayers() << ')';
+  printCostsAndBytes(printer, getCostsAttr(), getBytesAttr());
+  printer.printOptionalAttrDict(
+      (*this)->getDiscardableAttrDictionary().getValue());
+}
+
+LogicalResult StageOp::verify() {
+  auto emit = [&] { return error(*this); };
+  if (failed(checkRange(emit, "stage", getStage(), 0, kMaxStages - 1)) ||
+      failed(checkRange(emit, "first layer", getFirstLayer(), -1, INT32_MAX)) ||
+      failed(
+          checkRange(emit, "number of layers", getNumLayers(), 1, INT32_MAX)))
+    return failure();
+  if (getPlacement().empty())
+    return emit() << "stage " << getStage() << " is on no rank";
+  for (int32_t rank : getPlacement())
+    if (failed(checkRange(emit, "rank", rank, 0, kMaxRanks - 1)))
+      return failure();
+  return verifyNoTransfer(*this, getCostsAttr());
+}
+
+} // namespace penstock::pipe

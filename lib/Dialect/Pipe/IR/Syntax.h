@@ -1,0 +1,71 @@
+//===- Syntax.h - Pieces of syntax shared by ops and attributes -*- C++ -*-===//
+//
+// Clauses `keyword(value)` of ops, and numbers with a range.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_LIB_DIALECT_PIPE_IR_SYNTAX_H
+#define PENSTOCK_LIB_DIALECT_PIPE_IR_SYNTAX_H
+
+#include "penstock/Program/Problem.h"
+
+#include "mlir/IR/OpImplementation.h"
+
+namespace penstock::pipe {
+
+/// An error on an op that does not print the op: it may be a million lines.
+inline mlir::InFlightDiagnostic error(mlir::Operation *op) {
+  return mlir::emitError(op->getLoc());
+}
+
+/// "stage must be between 0 and 1048575, got -1", where `value` is not in
+/// [low, high].
+llvm::LogicalResult
+checkRange(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
+           llvm::StringRef what, int64_t value, int64_t low, int64_t high);
+
+/// Parses an integer in [low, high]; `what` names it in errors.
+mlir::ParseResult parseInRange(mlir::AsmParser &parser, llvm::StringRef what,
+                               int64_t &value, int64_t low, int64_t high);
+template <typename T>
+mlir::ParseResult parseInRange(mlir::AsmParser &parser, llvm::StringRef what,
+                               T &value, int64_t low, int64_t high) {
+  int64_t wide;
+  if (parseInRange(parser, what, wide, low, high))
+    return mlir::failure();
+  value = static_cast<T>(wide);
+  return mlir::success();
+}
+
+/// Parses the clauses of an op, `keyword(value)` each, in any order and each at
+/// most once, as long as there are any. `parseValue(i)` parses what stands
+/// between the parentheses of clause `known[i]`.
+mlir::ParseResult
+parseClauses(mlir::OpAsmParser &parser, llvm::StringRef op,
+             llvm::ArrayRef<llvm::StringRef> known,
+             llvm::function_ref<mlir::ParseResult(unsigned)> parseValue);
+
+/// Parses an attribute of one class, as the value of a clause.
+template <typename Attr>
+mlir::ParseResult parseTyped(mlir::AsmParser &parser, llvm::StringRef what,
+                             Attr &result) {
+  llvm::SMLoc loc = parser.getCurrentLocation();
+  mlir::Attribute attr;
+  if (parser.parseAttribute(attr))
+    return mlir::failure();
+  result = llvm::dyn_cast<Attr>(attr);
+  if (result)
+    return mlir::success();
+  return parser.emitError(loc) << "expected " << what << ", got " << attr;
+}
+
+/// Prints " keyword(value)".
+template <typename T>
+void printClause(mlir::OpAsmPrinter &printer, llvm::StringRef keyword,
+                 T value) {
+  printer << ' ' << keyword << '(' << value << ')';
+}
+
+} // namespace penstock::pipe
+
+#endif // PENSTOCK_LIB_DIALECT_PIPE_IR_SYNTAX_H
