@@ -54,8 +54,8 @@ std::vector<LiveRange> LiveRangeFinder::run(std::span<const Instruction> list,
       int32_t &range = current(access.tensor);
       if (access.mode == Access::Write) {
         range = static_cast<int32_t>(ranges.size());
-        ranges.push_back({access.tensor.kind, begin, end - 1,
-                          bytesOf(problem, access.tensor)});
+        ranges.push_back({access.tensor.kind, access.tensor.stage, begin,
+                          end - 1, bytesOf(problem, access.tensor)});
       }
       if (range == kNoSlot)
         return;

@@ -28,6 +28,7 @@ inline uint32_t itemEnd(std::span<const Instruction> list, uint32_t begin) {
 
 struct LiveRange {
   TensorKind kind = TensorKind::Activation;
+  int32_t stage = 0;
   uint32_t first = 0; ///< first instruction of the item that writes the tensor
   uint32_t last = 0;  ///< last instruction of the last item that touches it
   int64_t bytes = 0;

@@ -1,13 +1,11 @@
 //===- InsertTransfersTest.cpp - Sends and receives -----------------------===//
 
-#include "../Support/Problems.h"
+#include "Orders.h"
 
-#include "penstock/Analysis/Simulate.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Program/Text.h"
 
-#include <gtest/gtest.h>
 #include <sstream>
 
 using namespace penstock;
@@ -174,36 +172,8 @@ TEST(InsertTransfers, AnOverlapSendsWhenItEnds) {
                                         "send gradient 1 mb 1 to 0\n");
 }
 
-/// Runs fn on every family with p <= 8 ranks, m <= 16 micro-batches, fused and
-/// split backward, and irregular costs with many zeros.
-template <typename Fn>
-static void forEachOrder(Fn &&fn) {
-  for (int32_t p = 1; p <= 8; ++p)
-    for (int32_t m = 1; m <= 16; m += m < 4 ? 1 : 3)
-      for (const Family &family : kFamilies)
-        for (bool split : {false, true})
-          for (uint32_t seed = 0; seed < 4; ++seed) {
-            Problem problem = irregularPipeline(p, m, seed);
-            if (seed == 0)
-              for (Stage &stage : problem.stages)
-                stage.cost = cost(1, 1, 1);
-            if (seed == 1)
-              for (Stage &stage : problem.stages)
-                stage.cost = cost(0, 0, 0);
-            Result<Program> order = family.generate(problem);
-            ASSERT_TRUE(order);
-            if (split)
-              splitBackward(*order);
-            appendSteps(*order);
-            SCOPED_TRACE(std::string(family.name) + " p=" + std::to_string(p) +
-                         " m=" + std::to_string(m) + (split ? " split" : "") +
-                         " seed=" + std::to_string(seed));
-            fn(*order);
-          }
-}
-
 TEST(InsertTransfers, RunsStrictlyInHostOrderOnAGrid) {
-  forEachOrder([](const Program &order) {
+  forEachOrder(8, 16, [](const Program &order) {
     for (bool group : {false, true}) {
       Program program = order;
       Result<TransferStatistics> statistics =
