@@ -4,6 +4,14 @@
 // runs the backwards in descending order; the makespan is the same, and
 // ascending keeps the order in which gradients are summed that of 1F1B.
 //
+// p = 4, m = 4, F = 1, B = 2:
+//
+//   rank 0 F0F1F2F3..................B0--B1--B2--B3--
+//   rank 1 ..F0F1F2F3............B0--B1--B2--B3--....
+//   rank 2 ....F0F1F2F3......B0--B1--B2--B3--........
+//   rank 3 ......F0F1F2F3B0--B1--B2--B3--............
+//   time   |0        |5        |10       |15       |20
+//
 // Constraint  one stage on every rank; any m >= 1
 // Makespan    (m + p - 1) (F + B), for equal stages and free transfers
 // Bubble      (p - 1) (F + B); as a fraction (p - 1) / (m + p - 1)

@@ -4,6 +4,14 @@
 // then B(i) of its stages against it. Micro-batch i + 1 enters stage 0 after
 // micro-batch i has left it, so that a chain never holds more than one.
 //
+// p = 4, m = 2, F = 1, B = 2:
+//
+//   rank 0 F0..................B0--F1..................B1--
+//   rank 1 ..F0............B0--......F1............B1--....
+//   rank 2 ....F0......B0--............F1......B1--........
+//   rank 3 ......F0B0--..................F1B1--............
+//   time   |0        |5        |10       |15       |20
+//
 // Constraint  none: any m >= 1, any placement
 // Makespan    m (sum of F + B over stages + 2 (p - 1) latency)
 // Bubble      all but 1/p of the time of every rank, for equal stages

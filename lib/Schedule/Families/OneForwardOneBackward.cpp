@@ -6,6 +6,14 @@
 //   steady     F(w+k) B(k)   for k in 0..m-w-1
 //   cool-down  B(m-w) .. B(m-1)
 //
+// p = 4, m = 4, F = 1, B = 2:
+//
+//   rank 0 F0F1F2F3............B0--..B1--..B2--..B3--
+//   rank 1 ..F0F1F2........B0--F3B1--..B2--..B3--....
+//   rank 2 ....F0F1....B0--F2B1--F3B2--..B3--........
+//   rank 3 ......F0B0--F1B1--F2B2--F3B3--............
+//   time   |0        |5        |10       |15       |20
+//
 // Constraint  one stage on every rank; any m >= 1
 // Makespan    (m + p - 1) (F + B), for equal stages and free transfers
 // Bubble      (p - 1) (F + B), as GPipe

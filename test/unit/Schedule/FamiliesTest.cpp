@@ -2,10 +2,12 @@
 
 #include "../Support/Problems.h"
 
-#include "penstock/Analysis/Simulate.h"
+#include "penstock/Analysis/Timeline.h"
 #include "penstock/Program/Text.h"
 
+#include <fstream>
 #include <gtest/gtest.h>
+#include <sstream>
 
 using namespace penstock;
 using namespace penstock::test;
@@ -197,6 +199,30 @@ TEST(Families, AppendStepsOnlyWhereThereIsNone) {
     EXPECT_EQ(rank.instructions.back(), step);
   }
   EXPECT_EQ(simulated(order).makespan, 6);
+}
+
+// The timeline in the comment of each family is what the family gives.
+TEST(Families, TimelinesInTheSources) {
+  const struct {
+    Family family;
+    const char *file;
+    int32_t microbatches;
+  } pages[] = {{kFamilies[0], "Naive", 2},
+               {kFamilies[1], "GPipe", 4},
+               {kFamilies[2], "OneForwardOneBackward", 4}};
+  for (const auto &page : pages) {
+    std::ifstream file(std::string(PENSTOCK_SOURCE_DIR) +
+                       "/lib/Schedule/Families/" + page.file + ".cpp");
+    std::ostringstream source;
+    source << file.rdbuf();
+    Result<Program> order =
+        page.family.generate(pipeline(4, page.microbatches));
+    std::string comment;
+    std::istringstream timeline(renderTimeline(*order, simulated(order), 72));
+    for (std::string line; std::getline(timeline, line);)
+      comment += "//   " + line + "\n";
+    EXPECT_NE(source.str().find(comment), std::string::npos) << comment;
+  }
 }
 
 TEST(Families, PlaceLoop) {

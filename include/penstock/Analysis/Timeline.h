@@ -1,0 +1,31 @@
+//===- Timeline.h - A schedule as text --------------------------*- C++ -*-===//
+//
+// Draws what a simulation found, one row a rank, for terminals and comments.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_ANALYSIS_TIMELINE_H
+#define PENSTOCK_ANALYSIS_TIMELINE_H
+
+#include "penstock/Analysis/Simulate.h"
+
+#include <string>
+
+namespace penstock {
+
+/// Draws the actions of every rank to scale, with letter and micro-batch, and
+/// the time below; a dot is idle time:
+///
+///     rank 0 F0F1F2......B0--B1--B2--
+///     rank 1 ..F0B0--F1B1--F2B2--....
+///     time   |0        |5        |10
+///
+/// Lines have at most `maxColumns` columns, at least 40. A schedule that is
+/// longer is scaled down to one column per action, without micro-batches where
+/// these do not fit, and then cut; the last line says so.
+std::string renderTimeline(const Program &program, const Timing &timing,
+                           unsigned maxColumns);
+
+} // namespace penstock
+
+#endif // PENSTOCK_ANALYSIS_TIMELINE_H

@@ -1,0 +1,75 @@
+//===- TimelineTest.cpp - A schedule as text ------------------------------===//
+
+#include "Build.h"
+
+#include "penstock/Analysis/Timeline.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <sstream>
+
+using namespace penstock;
+using namespace penstock::test;
+
+static std::string drawn(const Program &program, unsigned maxColumns = 80) {
+  std::optional<Timing> timing = simulateOrder(program);
+  EXPECT_TRUE(timing);
+  return renderTimeline(program, *timing, maxColumns);
+}
+
+/// One rank that runs F and B of m micro-batches in turn.
+static Program alternating(int32_t m, double forward, double backward) {
+  Program program = makeProgram(1, m);
+  program.problem.stages[0].cost.forward = forward;
+  program.problem.stages[0].cost.backward = backward;
+  for (int32_t mb = 0; mb < m; ++mb)
+    RankBuilder(program, 0).f(0, mb).b(0, mb);
+  return program;
+}
+
+TEST(Timeline, DrawsToScale) {
+  Program program = makeProgram(2, 2);
+  RankBuilder(program, 0).f(0, 0).f(0, 1).b(0, 0).b(0, 1).step();
+  RankBuilder(program, 1).f(1, 0).b(1, 0).f(1, 1).b(1, 1).step();
+  EXPECT_EQ(drawn(program), "rank 0 F0F1....B0--..B1--\n"
+                            "rank 1 ..F0B0--F1B1--....\n"
+                            "time   |0        |5\n");
+}
+
+TEST(Timeline, AnOverlapIsOneCell) {
+  Program program = alternating(2, 1, 2);
+  auto &list = program.ranks[0].instructions; // F0 {B0 F1} B1
+  list[2].joined = true;
+  EXPECT_EQ(drawn(program), "rank 0 F0--B0F1--------B1------\n"
+                            "time   |0                  |5\n");
+}
+
+TEST(Timeline, ActionsWithoutTimeAreNotDrawn) {
+  EXPECT_EQ(drawn(alternating(2, 0, 3)), "rank 0 B0B1\n"
+                                         "time   |0\n");
+  EXPECT_EQ(drawn(alternating(2, 0, 0)), "nothing takes time\n");
+  EXPECT_EQ(drawn(Program()), "nothing takes time\n");
+}
+
+TEST(Timeline, ScalesDownThenCuts) {
+  EXPECT_EQ(drawn(alternating(7, 1, 1), 40),
+            "rank 0 F0B0F1B1F2B2F3B3F4B4F5B5F6B6\n"
+            "time   |0        |5        |10\n");
+  EXPECT_EQ(drawn(alternating(11, 1, 2), 40),
+            "rank 0 FB0FB1FB2FB3FB4FB5FB6FB7FB8FB9FB-\n"
+            "time   |0        |10       |20       |30\n");
+  EXPECT_EQ(drawn(alternating(20, 1, 2), 40),
+            "rank 0 FB0FB1FB2FB3FB4FB5FB6FB7FB8FB9FB-\n"
+            "time   |0        |10       |20       |30\n"
+            "cut at time 33 of 60\n");
+}
+
+TEST(Timeline, NoLineIsLongerThanAsked) {
+  for (unsigned columns : {40u, 57u, 80u, 120u})
+    for (int32_t m : {1, 3, 10, 100, 1000})
+      for (double backward : {0.001, 1.7, 300.0}) {
+        std::istringstream lines(drawn(alternating(m, 1.3, backward), columns));
+        for (std::string line; std::getline(lines, line);)
+          EXPECT_LE(line.size(), columns) << line;
+      }
+}
