@@ -4,7 +4,6 @@
 
 #include <charconv>
 #include <ostream>
-#include <sstream>
 
 namespace penstock {
 
@@ -72,8 +71,49 @@ std::string formatNumber(double value) {
   return text;
 }
 
+namespace {
+
+/// Appends to one string: a program may have millions of lines.
+class Writer {
+public:
+  explicit Writer(std::string &out) : out(out) {}
+
+  Writer &operator<<(std::string_view text) {
+    out += text;
+    return *this;
+  }
+  Writer &operator<<(const char *text) {
+    return *this << std::string_view(text);
+  }
+  Writer &operator<<(char c) {
+    out += c;
+    return *this;
+  }
+  Writer &operator<<(double value) { return *this << formatNumber(value); }
+  template <typename T>
+  requires std::is_integral_v<T> Writer &operator<<(T value) {
+    char buffer[24];
+    out.append(buffer, std::to_chars(buffer, std::end(buffer), value).ptr);
+    return *this;
+  }
+
+  /// "a, b, c"
+  template <typename Range>
+  Writer &list(const Range &range) {
+    std::string_view separator;
+    for (const auto &value : range) {
+      *this << separator << value;
+      separator = ", ";
+    }
+    return *this;
+  }
+
+private:
+  std::string &out;
+};
+
 /// The part of an instruction that says what it is, without its planning.
-static void writeHead(std::ostream &os, const Instruction &inst) {
+void writeHead(Writer &os, const Instruction &inst) {
   os << mnemonic(inst.op);
   if (isTransfer(inst.op))
     os << ' ' << name(inst.payload);
@@ -85,10 +125,187 @@ static void writeHead(std::ostream &os, const Instruction &inst) {
     os << (inst.op == Op::Send ? " to " : " from ") << inst.peer;
 }
 
+/// A symbol of MLIR: bare when it can be, or else quoted.
+void writeSymbol(Writer &os, std::string_view symbol) {
+  auto isLetter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  bool bare = !symbol.empty() && isLetter(symbol.front());
+  for (char c : symbol)
+    bare &= isLetter(c) || (c >= '0' && c <= '9') || c == '$' || c == '.' ||
+            c == '-';
+  os << '@';
+  if (bare) {
+    os << symbol;
+    return;
+  }
+  static constexpr char digits[] = "0123456789ABCDEF";
+  os << '"';
+  for (unsigned char c : symbol) {
+    if (c == '\\')
+      os << "\\\\";
+    else if (c >= ' ' && c < 0x7f && c != '"')
+      os << static_cast<char>(c);
+    else
+      os << '\\' << digits[c >> 4] << digits[c & 15];
+  }
+  os << '"';
+}
+
+void writeProblem(Writer &os, const Problem &problem) {
+  os << "pipe.schedule ";
+  writeSymbol(os, problem.name);
+  os << " ranks(" << problem.numRanks << ") microbatches("
+     << problem.numMicrobatches << ')';
+  if (!problem.chains.empty()) {
+    os << " chains([";
+    os.list(problem.chains) << "])";
+  }
+  if (problem.memory != 0)
+    os << " memory(" << problem.memory << ')';
+  if (problem.link != Link())
+    os << " link(#pipe.link<latency = " << problem.link.latency
+       << ", bytes_per_time = " << problem.link.bytesPerTime << ">)";
+  os << " {\n";
+
+  const int32_t numChains = problem.numChains();
+  for (int32_t s = 0; s < problem.numStages(); ++s) {
+    const Stage &stage = problem.stages[s];
+    os << "  stage " << s << " on ";
+    if (numChains == 1) {
+      os << problem.placement[s];
+    } else {
+      os << '(';
+      for (int32_t chain = 0; chain < numChains; ++chain)
+        os << (chain ? ", " : "")
+           << problem.placement[static_cast<size_t>(chain) *
+                                    problem.stages.size() +
+                                s];
+      os << ')';
+    }
+    if (stage.firstLayer != s || stage.numLayers != 1)
+      os << " layers(" << stage.firstLayer << ", " << stage.numLayers << ')';
+    const StageCost &cost = stage.cost;
+    if (cost != StageCost())
+      os << " costs(#pipe.cost<forward = " << cost.forward
+         << ", backward = " << cost.backward << ", input = " << cost.input
+         << ", weight = " << cost.weight << ", recompute = " << cost.recompute
+         << ">)";
+    const StageBytes &bytes = stage.bytes;
+    if (bytes != StageBytes())
+      os << " bytes(#pipe.bytes<output = " << bytes.output
+         << ", stash = " << bytes.stash << ", parameters = " << bytes.parameters
+         << ", gradients = " << bytes.gradients
+         << ", optimizer = " << bytes.optimizer << ">)";
+    os << '\n';
+  }
+}
+
+/// One rank: an item is one line, or a block of lines in braces.
+class RankWriter {
+public:
+  RankWriter(Writer &os, const Program &program, int32_t rank)
+      : os(os), program(program), rank(program.ranks[rank]), index(rank) {}
+
+  void write() {
+    os << "  rank " << index;
+    writeSlotSizes();
+    os << " {\n";
+    const auto &instructions = rank.instructions;
+    for (size_t i = 0; i < instructions.size();) {
+      size_t end = i + 1;
+      while (end < instructions.size() && instructions[end].joined)
+        ++end;
+      writeItem(i, end);
+      i = end;
+    }
+    os << "  }\n";
+  }
+
+private:
+  /// Run-length, in slot order.
+  void writeSlotSizes() {
+    const std::vector<int64_t> &bytes = rank.slotBytes;
+    for (size_t i = 0; i < bytes.size();) {
+      size_t end = i + 1;
+      while (end < bytes.size() && bytes[end] == bytes[i])
+        ++end;
+      os << (i == 0 ? " slots(" : ", ") << end - i << " x " << bytes[i];
+      i = end;
+    }
+    if (!bytes.empty())
+      os << ')';
+  }
+
+  void writeItem(size_t begin, size_t end) {
+    const Instruction &first = rank.instructions[begin];
+    if (end - begin == 1) {
+      os << "    ";
+      writeInstruction(first);
+      writeQueueAndWaits(first);
+      os << '\n';
+      return;
+    }
+    os << (isTransfer(first.op) ? "    group" : "    overlap");
+    writeQueueAndWaits(first);
+    os << " {\n";
+    for (size_t i = begin; i < end; ++i) {
+      os << "      ";
+      writeInstruction(rank.instructions[i]);
+      os << '\n';
+    }
+    os << "    }\n";
+  }
+
+  void writeInstruction(const Instruction &inst) {
+    writeHead(os, inst);
+    if (isAction(inst.op)) {
+      static constexpr std::string_view roles[] = {" in(", " grad(", " out(",
+                                                   " stash("};
+      for (unsigned role = 0; role < inst.slots.size(); ++role)
+        writeClause(roles[role], inst.slots[role], kNoSlot);
+    } else if (isTransfer(inst.op)) {
+      writeClause(" slot(", inst.slots[Slot], kNoSlot);
+    } else if (isCollective(inst.op) && inst.peer >= 0) {
+      os << " ranks(";
+      os.list(program.rankSets[inst.peer]) << ')';
+    }
+    if (usesComm(inst.op)) {
+      writeClause<int64_t>(" bytes(", inst.bytes, 0);
+      writeClause<int>(" comm(", inst.comm, 0);
+    }
+  }
+
+  void writeQueueAndWaits(const Instruction &inst) {
+    writeClause<int>(" queue(", inst.queue, 0);
+    if (inst.numWaits == 0)
+      return;
+    for (unsigned k = 0; k < inst.numWaits; ++k) {
+      os << (k == 0 ? " after(" : ", ");
+      writeHead(os, rank.instructions[rank.waits[inst.firstWait + k]]);
+    }
+    os << ')';
+  }
+
+  template <typename T>
+  void writeClause(std::string_view open, T value, T defaultValue) {
+    if (value != defaultValue)
+      os << open << value << ')';
+  }
+
+  Writer &os;
+  const Program &program;
+  const RankProgram &rank;
+  int32_t index;
+};
+
+} // namespace
+
 std::string describe(const Instruction &inst) {
-  std::ostringstream os;
+  std::string text;
+  Writer os(text);
   writeHead(os, inst);
-  return os.str();
+  return text;
 }
 
 std::string describe(const Program &program, Site site) {
@@ -105,5 +322,17 @@ std::string describe(const Program &program, Site site) {
     text += " (" + describe(instructions[site.instruction]) + ")";
   return text;
 }
+
+std::string dump(const Program &program) {
+  std::string text;
+  Writer writer(text);
+  writeProblem(writer, program.problem);
+  for (int32_t rank = 0; rank < program.problem.numRanks; ++rank)
+    RankWriter(writer, program, rank).write();
+  writer << "}\n";
+  return text;
+}
+
+void dump(const Program &program, std::ostream &os) { os << dump(program); }
 
 } // namespace penstock

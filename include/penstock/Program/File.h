@@ -18,8 +18,11 @@
 
 namespace penstock {
 
-/// Version of the file format that this library writes, and the newest it reads.
+/// Version of the file format that this library writes, and the newest it
+/// reads.
 inline constexpr uint32_t kProgramFileVersion = 1;
+/// Largest program file: its offsets are 31 bits wide.
+inline constexpr size_t kMaxProgramFileBytes = 2'000'000'000;
 
 /// 128-bit hash (XXH3) of the canonical content of a program: problem and all
 /// ranks, independent of the file's bytes. Ranks of a job compare it before
@@ -31,23 +34,33 @@ struct ProgramHash {
 };
 ProgramHash hashProgram(const Program &program);
 
+/// An upper bound of the size of the file, and close to it.
+size_t estimateFileBytes(const Program &program);
+
 /// The bytes of a program file. The program must be well-formed.
 std::vector<uint8_t> serialize(const Program &program);
 
-/// Reads a program file from memory: FlatBuffers verification, version,
-/// wellFormed() and the stored hash. Needs at most about four times the size of
-/// the file in memory.
+/// Reads a program file from memory: FlatBuffers verification, version, the
+/// stored hash and wellFormed(). Needs at most about four times the size of the
+/// file in memory, and a little for each rank. A failure names its place in the
+/// message.
 Result<Program> deserialize(std::span<const uint8_t> bytes);
 
+/// Checks that the program is well-formed and writes it. A file that is there
+/// is replaced as a whole or not at all.
 Status writeProgramFile(const Program &program, const std::string &path);
+/// Messages begin with the path.
 Result<Program> readProgramFile(const std::string &path);
 
 /// The local conditions that every consumer may rely on: counts and indices in
 /// range (ops, payloads, stages, micro-batches, peers, rank sets, slots,
-/// waits), finite non-negative costs and sizes, items of one kind and queue.
-/// Says nothing about whether the program is right: that is the verifier's.
-/// Linear; names the first fault.
-Status wellFormed(const Program &program);
+/// waits), no field set that the op does not have, finite non-negative costs
+/// and sizes, items of one kind and queue, canonical waits and rank sets, and a
+/// file of at most `maxFileBytes`. Says nothing about whether the program is
+/// right: that is the verifier's. Linear; names the first fault, with the place
+/// in Failure::site and not in the message.
+Status wellFormed(const Program &program,
+                  size_t maxFileBytes = kMaxProgramFileBytes);
 
 } // namespace penstock
 

@@ -2,9 +2,9 @@
 //
 // The problem is the plain-data form of a spec: stages with their costs and
 // sizes, where each stage lives, how many micro-batches flow, and what the link
-// and the memory of a rank are. Every later form (order, program, report) refers
-// to it, and a program file carries it, so that a program can be verified and
-// simulated where no compiler is installed.
+// and the memory of a rank are. Every later form (order, program, report)
+// refers to it, and a program file carries it, so that a program can be
+// verified and simulated where no compiler is installed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -70,6 +70,10 @@ struct Link {
 inline constexpr int32_t kMaxRanks = 1 << 20;
 inline constexpr int32_t kMaxStages = 1 << 20;
 inline constexpr int32_t kMaxMicrobatches = 1 << 30;
+inline constexpr int32_t kMaxChains = 256;
+/// Largest size of one tensor, slot or part of a stage: 1 TiB. Sums stay in 64
+/// bits.
+inline constexpr int64_t kMaxBytes = int64_t(1) << 40;
 
 /// The plain-data form of a spec.
 struct Problem {

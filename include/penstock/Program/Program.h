@@ -22,21 +22,21 @@ namespace penstock {
 /// What an instruction does. The values are part of the program file: append,
 /// never renumber.
 enum class Op : uint8_t {
-  Forward = 0,       ///< F(stage, mb)
-  Backward = 1,      ///< B(stage, mb): input and weight gradient
-  BackwardInput = 2, ///< I(stage, mb)
+  Forward = 0,        ///< F(stage, mb)
+  Backward = 1,       ///< B(stage, mb): input and weight gradient
+  BackwardInput = 2,  ///< I(stage, mb)
   BackwardWeight = 3, ///< W(stage, mb)
-  Recompute = 4,     ///< R(stage, mb): the forward again, for its stash
-  Send = 5,          ///< payload of (stage, mb) to peer
-  Recv = 6,          ///< payload of (stage, mb) from peer
-  AllReduce = 7,     ///< weight gradients of stage, over a rank set
-  Barrier = 8,       ///< all ranks of a rank set meet
-  ReduceGrad = 9,    ///< data-parallel reduction of a stage's gradients
-  Unshard = 10,      ///< gather a stage's sharded parameters
-  Reshard = 11,      ///< drop them again
-  Offload = 12,      ///< stash of (stage, mb) to host memory
-  Reload = 13,       ///< and back
-  Step = 14,         ///< optimizer update; stage -1: all stages of the rank
+  Recompute = 4,      ///< R(stage, mb): the forward again, for its stash
+  Send = 5,           ///< payload of (stage, mb) to peer
+  Recv = 6,           ///< payload of (stage, mb) from peer
+  AllReduce = 7,      ///< weight gradients of stage, over a rank set
+  Barrier = 8,        ///< all ranks of a rank set meet
+  ReduceGrad = 9,     ///< data-parallel reduction of a stage's gradients
+  Unshard = 10,       ///< gather a stage's sharded parameters
+  Reshard = 11,       ///< drop them again
+  Offload = 12,       ///< stash of (stage, mb) to host memory
+  Reload = 13,        ///< and back
+  Step = 14,          ///< optimizer update; stage -1: all stages of the rank
 };
 inline constexpr unsigned kNumOps = 15;
 
@@ -69,8 +69,8 @@ struct Instruction {
   bool joined = false;
   Payload payload = Payload::None; ///< transfers only
   uint8_t queue = 0;               ///< 0 computes
-  uint16_t comm = 0;               ///< communicator, of transfers and collectives
-  uint16_t numWaits = 0;           ///< see RankProgram::waits
+  uint16_t comm = 0;     ///< communicator, of transfers and collectives
+  uint16_t numWaits = 0; ///< see RankProgram::waits
   int32_t stage = -1;
   int32_t microbatch = -1;
   int32_t peer = -1; ///< transfers: the other rank; collectives: an index into
@@ -108,8 +108,10 @@ struct RankProgram {
 /// The complete program: what runs, nothing implicit.
 struct Program {
   Problem problem;
-  std::vector<RankProgram> ranks;               ///< problem.numRanks of them
-  std::vector<std::vector<int32_t>> rankSets;   ///< sorted, for collectives
+  std::vector<RankProgram> ranks; ///< problem.numRanks of them
+  /// Sorted sets of ranks, for collectives. Canonical: numbered in the order of
+  /// their first use, rank by rank; none twice, none unused.
+  std::vector<std::vector<int32_t>> rankSets;
 
   size_t numInstructions() const {
     size_t n = 0;

@@ -23,7 +23,8 @@ struct Failure {
 };
 
 /// A value or a Failure. Test it before use.
-template <typename T> class [[nodiscard]] Result {
+template <typename T>
+class [[nodiscard]] Result {
 public:
   Result(T value) : state(std::move(value)) {}
   Result(Failure failure) : state(std::move(failure)) {}

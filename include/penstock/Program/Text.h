@@ -36,7 +36,11 @@ std::string describe(const Program &program, Site site);
 /// '.' or an exponent: "1.0", "0.601", "1.0e+20".
 std::string formatNumber(double value);
 
-/// Writes the whole program as one `pipe.schedule` op in full form.
+/// Writes a well-formed program as one `pipe.schedule` op in full form.
+///
+/// A wait is written as the head of the instruction waited for, and reads as
+/// the latest earlier one with that head: where the same head stands twice on a
+/// rank, a wait for the first of them has no text.
 void dump(const Program &program, std::ostream &os);
 std::string dump(const Program &program);
 

@@ -1,0 +1,376 @@
+//===- WellFormed.cpp - What every program fulfils ------------------------===//
+
+#include "penstock/Program/File.h"
+#include "penstock/Program/Text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <tuple>
+
+using namespace penstock;
+
+namespace {
+
+/// Faults are texts; an empty one is no fault.
+template <typename... Parts>
+std::string text(const Parts &...parts) {
+  std::ostringstream os;
+  (os << ... << parts);
+  return os.str();
+}
+
+template <typename T>
+std::string checkRange(std::string_view what, T value, T min, T max) {
+  if (min <= value && value <= max)
+    return {};
+  return text(what, " is ", value, "; it must be ", min, " to ", max);
+}
+
+std::string checkNumber(std::string_view what, double value) {
+  if (std::isfinite(value) && !std::signbit(value))
+    return {};
+  return text(what, " is ", value, "; it must be finite and not negative");
+}
+
+std::string checkBytes(std::string_view what, int64_t bytes) {
+  return checkRange<int64_t>(what, bytes, 0, kMaxBytes);
+}
+
+std::string checkStage(const Stage &stage) {
+  const StageCost &cost = stage.cost;
+  const StageBytes &bytes = stage.bytes;
+  std::string fault =
+      checkRange<int64_t>("the first layer", stage.firstLayer, 0, INT32_MAX);
+  if (fault.empty())
+    fault = checkRange<int64_t>("the number of layers", stage.numLayers, 1,
+                                INT32_MAX - stage.firstLayer);
+  for (auto [what, value] : {std::pair("the forward cost", cost.forward),
+                             std::pair("the backward cost", cost.backward),
+                             std::pair("the input-gradient cost", cost.input),
+                             std::pair("the weight-gradient cost", cost.weight),
+                             std::pair("the recompute cost", cost.recompute)})
+    if (fault.empty())
+      fault = checkNumber(what, value);
+  for (auto [what, value] :
+       {std::pair("the size of the output", bytes.output),
+        std::pair("the size of the stash", bytes.stash),
+        std::pair("the size of the parameters", bytes.parameters),
+        std::pair("the size of the gradients", bytes.gradients),
+        std::pair("the size of the optimizer state", bytes.optimizer)})
+    if (fault.empty())
+      fault = checkBytes(what, value);
+  return fault;
+}
+
+std::string checkProblem(const Problem &problem) {
+  std::string fault =
+      checkRange("the number of ranks", problem.numRanks, 1, kMaxRanks);
+  if (fault.empty())
+    fault = checkRange("the number of micro-batches", problem.numMicrobatches,
+                       1, kMaxMicrobatches);
+  if (fault.empty())
+    fault = checkRange<size_t>("the number of stages", problem.stages.size(), 1,
+                               kMaxStages);
+  if (!fault.empty())
+    return fault;
+
+  const int32_t numStages = problem.numStages();
+  for (int32_t s = 0; s < numStages; ++s)
+    if (fault = checkStage(problem.stages[s]); !fault.empty())
+      return text("stage ", s, ": ", fault);
+
+  const size_t numPlaces = problem.placement.size();
+  if (numPlaces == 0 || numPlaces % numStages != 0)
+    return text("the placement has ", numPlaces, " entries for ", numStages,
+                " stages; give every stage one rank per chain");
+  if (fault = checkRange<size_t>("the number of chains", numPlaces / numStages,
+                                 1, kMaxChains);
+      !fault.empty())
+    return fault;
+  for (size_t i = 0; i < numPlaces; ++i)
+    if (fault = checkRange("its rank", problem.placement[i], 0,
+                           problem.numRanks - 1);
+        !fault.empty())
+      return text("stage ", i % numStages, " on chain ", i / numStages, ": ",
+                  fault);
+
+  if (!problem.chains.empty() &&
+      problem.chains.size() != static_cast<size_t>(problem.numMicrobatches))
+    return text("there are chains for ", problem.chains.size(), " of ",
+                problem.numMicrobatches,
+                " micro-batches; give one for each, or none");
+  for (size_t mb = 0; mb < problem.chains.size(); ++mb)
+    if (fault = checkRange("its chain", int(problem.chains[mb]), 0,
+                           problem.numChains() - 1);
+        !fault.empty())
+      return text("micro-batch ", mb, ": ", fault);
+
+  fault = checkNumber("the latency of the link", problem.link.latency);
+  if (fault.empty())
+    fault = checkNumber("the bandwidth of the link (bytes per time)",
+                        problem.link.bytesPerTime);
+  if (fault.empty())
+    fault = checkRange<int64_t>("the memory of a rank", problem.memory, 0,
+                                INT64_MAX);
+  return fault;
+}
+
+std::string checkRankSets(const Program &program) {
+  const auto &sets = program.rankSets;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    if (sets[i].empty())
+      return text("rank set ", i, " is empty; a collective needs a rank");
+    for (size_t k = 0; k < sets[i].size(); ++k) {
+      if (std::string fault = checkRange("a member", sets[i][k], 0,
+                                         program.problem.numRanks - 1);
+          !fault.empty())
+        return text("rank set ", i, ": ", fault);
+      if (k > 0 && sets[i][k - 1] >= sets[i][k])
+        return text("rank set ", i, " has ", sets[i][k], " after ",
+                    sets[i][k - 1], "; sort the ranks and name each once");
+    }
+  }
+  std::vector<size_t> order(sets.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = i;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::tie(sets[a], a) < std::tie(sets[b], b);
+  });
+  for (size_t i = 1; i < order.size(); ++i)
+    if (sets[order[i - 1]] == sets[order[i]])
+      return text("rank sets ", order[i - 1], " and ", order[i],
+                  " are equal; use the first for both");
+  return {};
+}
+
+/// Which of the fields an op has.
+enum class Has : uint8_t { No, Maybe, Yes };
+struct Fields {
+  Has stage, microbatch;
+};
+Fields fieldsOf(Op op) {
+  switch (op) {
+  case Op::AllReduce:
+  case Op::ReduceGrad:
+  case Op::Unshard:
+  case Op::Reshard:
+    return {Has::Yes, Has::No};
+  case Op::Barrier:
+    return {Has::No, Has::No};
+  case Op::Step:
+    return {Has::Maybe, Has::Maybe};
+  default:
+    return {Has::Yes, Has::Yes};
+  }
+}
+
+std::string checkIndex(std::string_view what, Has has, int32_t value,
+                       int32_t count) {
+  if (has == Has::No)
+    return value == -1 ? std::string()
+                       : text("has ", what, " ", value,
+                              ", which the op does not take; set it to -1");
+  if (has == Has::Maybe && value == -1)
+    return {};
+  if (value >= 0 && value < count)
+    return {};
+  return text("the ", what, " is ", value, "; it must be 0 to ", count - 1);
+}
+
+/// Checks the instructions of one rank after the other.
+class RankChecker {
+public:
+  explicit RankChecker(const Program &program)
+      : program(program), numStages(program.problem.numStages()) {}
+
+  Status run(int32_t index) {
+    rank = index;
+    const RankProgram &r = program.ranks[index];
+    if (std::string fault = checkSlots(r.slotBytes); !fault.empty())
+      return Failure{fault, {index, kNoInstruction}};
+    nextWait = 0;
+    for (uint32_t i = 0; i < r.instructions.size(); ++i)
+      if (std::string fault = checkInstruction(r, i); !fault.empty())
+        return Failure{fault, {index, i}};
+    if (nextWait != r.waits.size())
+      return Failure{text("has ", r.waits.size(), " waits, of which the ",
+                          "instructions use ", nextWait, "; drop the others"),
+                     {index, kNoInstruction}};
+    return success();
+  }
+
+  uint32_t numSetsUsed() const { return nextSet; }
+
+private:
+  static std::string checkSlots(const std::vector<int64_t> &slotBytes) {
+    if (slotBytes.size() > INT32_MAX)
+      return text("has ", slotBytes.size(), " slots; at most ", INT32_MAX,
+                  " can be numbered");
+    int64_t arena = 0;
+    for (size_t i = 0; i < slotBytes.size(); ++i) {
+      if (std::string fault = checkBytes("its size", slotBytes[i]);
+          !fault.empty())
+        return text("slot ", i, ": ", fault);
+      arena += slotBytes[i] + kSlotAlignment;
+      if (arena > (int64_t(1) << 62))
+        return "the slots need more than 2^62 bytes; make them smaller";
+    }
+    return {};
+  }
+
+  std::string checkInstruction(const RankProgram &r, uint32_t i) {
+    const Instruction &inst = r.instructions[i];
+    if (static_cast<unsigned>(inst.op) >= kNumOps)
+      return text("the op is ", unsigned(inst.op), "; it must be 0 to ",
+                  kNumOps - 1);
+    std::string fault = checkNames(inst);
+    if (fault.empty())
+      fault = checkOperands(inst, static_cast<int64_t>(r.slotBytes.size()));
+    if (fault.empty() && inst.joined)
+      fault = checkJoined(i ? &r.instructions[i - 1] : nullptr, inst);
+    if (fault.empty())
+      fault = checkWaits(r, inst, i);
+    return fault;
+  }
+
+  /// Stage, micro-batch, payload and peer.
+  std::string checkNames(const Instruction &inst) {
+    const Fields fields = fieldsOf(inst.op);
+    std::string fault =
+        checkIndex("stage", fields.stage, inst.stage, numStages);
+    if (fault.empty())
+      fault = checkIndex("micro-batch", fields.microbatch, inst.microbatch,
+                         program.problem.numMicrobatches);
+    if (!fault.empty())
+      return fault;
+    if (inst.microbatch >= 0 && inst.stage < 0)
+      return text("has micro-batch ", inst.microbatch,
+                  " and no stage; name the stage too");
+
+    if (isTransfer(inst.op)) {
+      if (inst.payload != Payload::Activation &&
+          inst.payload != Payload::Gradient)
+        return text("the payload is ", unsigned(inst.payload),
+                    "; a transfer moves an activation (1) or a gradient (2)");
+      if (inst.peer == rank)
+        return "is a transfer of the rank with itself; use the tensor where "
+               "it is";
+      return checkIndex("peer", Has::Yes, inst.peer, program.problem.numRanks);
+    }
+    if (inst.payload != Payload::None)
+      return text("has payload ", unsigned(inst.payload),
+                  "; only transfers have one");
+    if (!isCollective(inst.op))
+      return checkIndex("peer", Has::No, inst.peer, 0);
+    const int32_t numSets = static_cast<int32_t>(program.rankSets.size());
+    if (inst.peer < -1 || inst.peer >= numSets)
+      return text("the rank set is ", inst.peer, "; there are ", numSets,
+                  ", and -1 means all ranks");
+    if (inst.peer > static_cast<int32_t>(nextSet))
+      return text("uses rank set ", inst.peer, " before ", nextSet,
+                  "; number rank sets by first use");
+    if (inst.peer == static_cast<int32_t>(nextSet))
+      ++nextSet;
+    return {};
+  }
+
+  /// Communicator, bytes and slots.
+  std::string checkOperands(const Instruction &inst, int64_t numSlots) {
+    if (usesComm(inst.op)) {
+      if (std::string fault = checkBytes("the number of bytes", inst.bytes);
+          !fault.empty())
+        return fault;
+    } else if (inst.bytes != 0 || inst.comm != 0) {
+      return text("has ", inst.bytes, " bytes and communicator ", inst.comm,
+                  "; only transfers and collectives have these");
+    }
+    const unsigned numRoles =
+        isAction(inst.op) ? 4 : (isTransfer(inst.op) ? 1 : 0);
+    for (unsigned role = 0; role < inst.slots.size(); ++role) {
+      const int32_t slot = inst.slots[role];
+      if (slot == kNoSlot)
+        continue;
+      if (role >= numRoles)
+        return text("has slot ", slot, " as operand ", role,
+                    ", which the op does not take; set it to -1");
+      if (slot < 0 || slot >= numSlots)
+        return text("slot ", slot, " does not exist; the rank has ", numSlots);
+    }
+    return {};
+  }
+
+  /// An instruction that belongs to the one before it.
+  static std::string checkJoined(const Instruction *before,
+                                 const Instruction &inst) {
+    if (!before)
+      return "is joined to the instruction before it, but is the first of the "
+             "rank; clear the flag";
+    const bool transfers = isTransfer(before->op) && isTransfer(inst.op);
+    const bool actions = isAction(before->op) && isAction(inst.op);
+    if (!transfers && !actions)
+      return text("is joined to `", describe(*before),
+                  "`; only transfers form a group and only actions an overlap");
+    if (before->queue != inst.queue)
+      return text("is on queue ", unsigned(inst.queue), " and joined to `",
+                  describe(*before), "` on queue ", unsigned(before->queue),
+                  "; an item has one queue");
+    if (inst.numWaits != 0)
+      return "is joined to the instruction before it and has waits; give them "
+             "to the first instruction of the item";
+    return {};
+  }
+
+  std::string checkWaits(const RankProgram &r, const Instruction &inst,
+                         uint32_t i) {
+    const uint64_t first = inst.numWaits ? nextWait : 0;
+    if (inst.firstWait != first)
+      return text("its waits begin at ", inst.firstWait,
+                  "; they must begin at ", first,
+                  ", where the ones before end (0 where there is none)");
+    if (nextWait + inst.numWaits > r.waits.size())
+      return text("has ", inst.numWaits, " waits from ", first,
+                  " on, but the rank has only ", r.waits.size());
+    for (uint64_t k = 0; k < inst.numWaits; ++k)
+      if (r.waits[first + k] >= i)
+        return text("waits for instruction ", r.waits[first + k],
+                    "; only earlier ones of the same rank can be waited for");
+    nextWait += inst.numWaits;
+    return {};
+  }
+
+  const Program &program;
+  const int32_t numStages;
+  int32_t rank = 0;
+  uint64_t nextWait = 0;
+  uint32_t nextSet = 0;
+};
+
+} // namespace
+
+Status penstock::wellFormed(const Program &program, size_t maxFileBytes) {
+  if (std::string fault = checkProblem(program.problem); !fault.empty())
+    return Failure{fault, {}};
+  const int32_t numRanks = program.problem.numRanks;
+  if (program.ranks.size() != static_cast<size_t>(numRanks))
+    return Failure{text("there are instructions for ", program.ranks.size(),
+                        " of ", numRanks,
+                        " ranks; give every rank a list, an empty one too"),
+                   {}};
+  if (std::string fault = checkRankSets(program); !fault.empty())
+    return Failure{fault, {}};
+  if (size_t bytes = estimateFileBytes(program); bytes > maxFileBytes)
+    return Failure{text("the program needs ", bytes,
+                        " bytes, but a program file holds at most ",
+                        maxFileBytes, "; use fewer micro-batches"),
+                   {}};
+  RankChecker checker(program);
+  for (int32_t rank = 0; rank < numRanks; ++rank)
+    if (Status status = checker.run(rank); !status)
+      return status;
+  if (checker.numSetsUsed() != program.rankSets.size())
+    return Failure{text("no collective uses rank set ", checker.numSetsUsed(),
+                        "; drop it"),
+                   {}};
+  return success();
+}
