@@ -1,13 +1,374 @@
 //===- Deadlock.cpp - Does the program terminate, and if not, why ---------===//
+//
+// A stuck execution is explained at its front: the items that their rank has
+// reached and that have not ended. Such an item waits for its step; the step
+// waits for a member that its rank has not reached, because that member stands
+// behind another item of the front. Every front item therefore waits for
+// another one, unless a partner does not exist at all.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Channels.h"
+#include "Items.h"
 
 #include "penstock/Analysis/EventGraph.h"
 
+#include <bitset>
+#include <numeric>
+#include <utility>
+
 using namespace penstock;
+
+namespace {
+
+constexpr uint32_t kNone = ~0u;
+
+/// The wait-for graph of a stuck execution. Nodes are the front items and,
+/// numbered after them, the steps that they wait for. An item's edges go to its
+/// steps; a step's edges go to the front items behind which a member stands.
+class Blockage {
+public:
+  Blockage(const Program &program, Semantics semantics, const EventGraph &graph,
+           std::vector<std::vector<uint8_t>> ended)
+      : program(program), semantics(semantics), graph(graph),
+        ended(std::move(ended)), matching(matchTransfers(program)),
+        visited(program.ranks.size()) {
+    findFront();
+    findEdges();
+    dropDeadEnds();
+  }
+
+  /// Front transfers and collectives whose partner does not exist.
+  std::vector<Site> unmatched() const;
+  /// The shortest cycle, or as good as the budget allows; empty if none.
+  std::vector<Site> shortestCycle();
+
+private:
+  struct Edge {
+    uint32_t from, to;
+    uint32_t instruction; ///< item's edge: the member; step's edge: the member
+                          ///< that is not reached, on the rank of `to`
+  };
+
+  bool itemEnded(size_t r, uint32_t first, uint32_t end) const {
+    return std::all_of(ended[r].begin() + first, ended[r].begin() + end,
+                       [](uint8_t e) { return e != 0; });
+  }
+  uint32_t nodeOfStep(uint32_t step) {
+    auto it = std::lower_bound(steps.begin(), steps.end(), step);
+    return it != steps.end() && *it == step
+               ? static_cast<uint32_t>(front.size() + (it - steps.begin()))
+               : kNone;
+  }
+  void findFront();
+  void findEdges();
+  void dropDeadEnds();
+  std::vector<uint32_t> anyCycle() const;
+  bool search(uint32_t start, size_t limit, std::vector<uint32_t> &cycle);
+  void appendPath(Site from, Site to, std::vector<Site> &path);
+
+  const Program &program;
+  const Semantics semantics;
+  const EventGraph &graph;
+  const std::vector<std::vector<uint8_t>> ended;
+  const Matching matching;
+
+  std::vector<Site> front;        ///< first instructions of the front items
+  std::vector<uint32_t> frontEnd; ///< one past their last instructions
+  std::vector<uint32_t> steps;    ///< that the front waits for, sorted
+  std::vector<Edge> edges;        ///< sorted by `from`
+  std::vector<uint32_t> firstEdge;
+  std::vector<uint8_t> alive; ///< node lies on a path to a cycle
+  std::vector<uint32_t> cameBy, seen;
+  std::vector<std::vector<uint8_t>> visited; ///< items, of appendPath
+  int64_t budget = 1 << 25; ///< edges to look at, so that a huge refused
+                            ///< program is explained quickly too
+};
+
+} // namespace
+
+void Blockage::findFront() {
+  ItemWalk items;
+  for (size_t r = 0; r < program.ranks.size(); ++r) {
+    std::vector<uint8_t> done(program.ranks[r].instructions.size());
+    items.walk(program.ranks[r], [&](uint32_t first, uint32_t end,
+                                     auto &predecessors) {
+      done[first] = itemEnded(r, first, end);
+      if (done[first] || !std::all_of(predecessors.begin(), predecessors.end(),
+                                      [&](uint32_t p) { return done[p]; }))
+        return;
+      front.push_back({static_cast<int32_t>(r), first});
+      frontEnd.push_back(end);
+    });
+  }
+  for (size_t f = 0; f < front.size(); ++f)
+    for (uint32_t i = front[f].instruction; i < frontEnd[f]; ++i)
+      if (!ended[front[f].rank][i])
+        steps.push_back(graph.stepOf({front[f].rank, i}));
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+}
+
+void Blockage::findEdges() {
+  for (uint32_t f = 0; f < front.size(); ++f)
+    for (uint32_t i = front[f].instruction; i < frontEnd[f]; ++i)
+      if (!ended[front[f].rank][i]) {
+        edges.push_back({f, nodeOfStep(graph.stepOf({front[f].rank, i})), i});
+        if (semantics == Semantics::Closure)
+          break; // all members are in one step
+      }
+
+  // Behind which front items of its rank an item stands. A rank has at most one
+  // front item per queue.
+  using FrontSet = std::bitset<256>;
+  ItemWalk items;
+  std::vector<FrontSet> behind;
+  for (uint32_t r = 0, f = 0; r < program.ranks.size(); ++r) {
+    const uint32_t firstFront = f;
+    behind.assign(program.ranks[r].instructions.size(), {});
+    items.walk(program.ranks[r], [&](uint32_t first, uint32_t end,
+                                     auto &predecessors) {
+      if (f < front.size() &&
+          front[f] == Site{static_cast<int32_t>(r), first}) {
+        behind[first].set(f++ - firstFront);
+        return;
+      }
+      for (uint32_t p : predecessors)
+        behind[first] |= behind[p];
+      if (behind[first].none())
+        return;
+      for (uint32_t i = first; i < end; ++i) {
+        uint32_t step = nodeOfStep(graph.stepOf({static_cast<int32_t>(r), i}));
+        if (step == kNone)
+          continue;
+        for (uint32_t g = firstFront; g < f; ++g)
+          if (behind[first][g - firstFront])
+            edges.push_back({step, g, i});
+      }
+    });
+  }
+  std::stable_sort(
+      edges.begin(), edges.end(),
+      [](const Edge &a, const Edge &b) { return a.from < b.from; });
+  firstEdge.assign(front.size() + steps.size() + 1, 0);
+  for (const Edge &edge : edges)
+    ++firstEdge[edge.from + 1];
+  std::partial_sum(firstEdge.begin(), firstEdge.end(), firstEdge.begin());
+}
+
+/// Keeps the nodes that have a successor, and then still have one.
+void Blockage::dropDeadEnds() {
+  const size_t numNodes = firstEdge.size() - 1;
+  alive.assign(numNodes, 1);
+  std::vector<uint32_t> outDegree(numNodes), order(edges.size()), dead;
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return edges[a].to < edges[b].to;
+  });
+  std::vector<uint32_t> firstInto(numNodes + 1, 0);
+  for (const Edge &edge : edges)
+    ++firstInto[edge.to + 1];
+  std::partial_sum(firstInto.begin(), firstInto.end(), firstInto.begin());
+  for (uint32_t n = 0; n < numNodes; ++n) {
+    outDegree[n] = firstEdge[n + 1] - firstEdge[n];
+    if (outDegree[n] == 0)
+      dead.push_back(n);
+  }
+  for (size_t next = 0; next < dead.size(); ++next) {
+    alive[dead[next]] = 0;
+    for (uint32_t e = firstInto[dead[next]]; e < firstInto[dead[next] + 1]; ++e)
+      if (--outDegree[edges[order[e]].from] == 0)
+        dead.push_back(edges[order[e]].from);
+  }
+}
+
+/// Follows first successors until a node repeats; returns the edges.
+std::vector<uint32_t> Blockage::anyCycle() const {
+  auto start = std::find(alive.begin(), alive.end(), 1);
+  if (start == alive.end())
+    return {};
+  std::vector<uint32_t> position(alive.size(), kNone), walk;
+  uint32_t node = static_cast<uint32_t>(start - alive.begin());
+  while (position[node] == kNone) {
+    position[node] = static_cast<uint32_t>(walk.size());
+    uint32_t e = firstEdge[node];
+    while (!alive[edges[e].to])
+      ++e;
+    walk.push_back(e);
+    node = edges[e].to;
+  }
+  walk.erase(walk.begin(), walk.begin() + position[node]);
+  if (edges[walk.front()].from >= front.size()) // begin at an item
+    std::rotate(walk.begin(), walk.begin() + 1, walk.end());
+  return walk;
+}
+
+/// Breadth-first from a front item back to it, in fewer than `limit` edges.
+bool Blockage::search(uint32_t start, size_t limit,
+                      std::vector<uint32_t> &cycle) {
+  std::vector<uint32_t> level = {start}, next;
+  for (size_t depth = 1; depth < limit && !level.empty(); ++depth) {
+    next.clear();
+    for (uint32_t node : level)
+      for (uint32_t e = firstEdge[node]; e < firstEdge[node + 1]; ++e) {
+        if (--budget < 0)
+          return false;
+        uint32_t to = edges[e].to;
+        if (to == start) {
+          cycle = {e};
+          while (edges[cycle.back()].from != start)
+            cycle.push_back(cameBy[edges[cycle.back()].from]);
+          std::reverse(cycle.begin(), cycle.end());
+          return true;
+        }
+        if (!alive[to] || seen[to] == start)
+          continue;
+        seen[to] = start;
+        cameBy[to] = e;
+        next.push_back(to);
+      }
+    level.swap(next);
+  }
+  return false;
+}
+
+std::vector<Site> Blockage::shortestCycle() {
+  std::vector<uint32_t> best = anyCycle();
+  if (best.empty())
+    return {};
+  std::vector<uint32_t> starts;
+  for (uint32_t f = 0; f < front.size(); ++f)
+    if (alive[f])
+      starts.push_back(f);
+  std::sort(starts.begin(), starts.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(front[a].instruction, front[a].rank) <
+           std::pair(front[b].instruction, front[b].rank);
+  });
+  cameBy.assign(alive.size(), kNone);
+  seen.assign(alive.size(), kNone);
+  // The first search may find an equally long one that begins earlier.
+  for (size_t limit = best.size() + 1; uint32_t start : starts) {
+    if (search(start, limit, best))
+      limit = best.size();
+    if (budget < 0)
+      break;
+  }
+
+  std::vector<Site> cycle;
+  for (size_t k = 0; k < best.size(); k += 2) {
+    const Edge &own = edges[best[k]], &other = edges[best[k + 1]];
+    appendPath({front[own.from].rank, own.instruction},
+               {front[other.to].rank, other.instruction}, cycle);
+  }
+  return cycle;
+}
+
+/// Appends the way through one step from an instruction to one that is not
+/// reached: both themselves, and between them, under closure, the pairs of
+/// transfers by way of which they are in one step.
+void Blockage::appendPath(Site from, Site to, std::vector<Site> &path) {
+  if (semantics != Semantics::Closure ||
+      isCollective(program.ranks[to.rank].instructions[to.instruction].op)) {
+    path.push_back(from);
+    path.push_back(to);
+    return;
+  }
+  auto isJoined = [&](Site s) {
+    const auto &insts = program.ranks[s.rank].instructions;
+    return s.instruction < insts.size() && insts[s.instruction].joined;
+  };
+  auto headOf = [&](Site s) {
+    while (isJoined(s))
+      --s.instruction;
+    return s;
+  };
+  // Breadth-first over the items of the step. Steps of a cycle share no item.
+  auto visit = [&](Site item) {
+    auto &flags = visited[item.rank];
+    flags.resize(program.ranks[item.rank].instructions.size());
+    return !std::exchange(flags[item.instruction], 1);
+  };
+  struct Visit {
+    Site item, by, partner; ///< reached by the transfer `by` of an earlier item
+    size_t previous;
+  };
+  std::vector<Visit> queue = {{headOf(from), {}, {}, 0}};
+  visit(queue.front().item);
+  const Site target = headOf(to);
+  for (size_t next = 0; next < queue.size(); ++next) {
+    if (queue[next].item == target) {
+      const auto begin = static_cast<ptrdiff_t>(path.size());
+      for (size_t at = next; at != 0; at = queue[at].previous) {
+        path.push_back(queue[at].partner);
+        path.push_back(queue[at].by);
+      }
+      std::reverse(path.begin() + begin, path.end());
+      return;
+    }
+    Site t = queue[next].item;
+    do {
+      const Instruction &inst =
+          program.ranks[t.rank].instructions[t.instruction];
+      uint32_t partner = matching.partner[t.rank][t.instruction];
+      if (isTransfer(inst.op) && partner != kNoInstruction) {
+        Site other = {inst.peer, partner};
+        if (visit(headOf(other)))
+          queue.push_back({headOf(other), t, other, next});
+      }
+      ++t.instruction;
+    } while (isJoined(t));
+  }
+}
+
+std::vector<Site> Blockage::unmatched() const {
+  const Channels channels(program);
+  std::vector<uint8_t> alone(channels.base.back());
+  for (const Meeting &meeting : channels.meetings)
+    for (uint32_t k = 0; k < meeting.count; ++k)
+      alone[channels.members[meeting.first + k]] = !meeting.complete;
+
+  std::vector<Site> result;
+  for (size_t f = 0; f < front.size(); ++f) {
+    const int32_t r = front[f].rank;
+    for (uint32_t i = front[f].instruction; i < frontEnd[f]; ++i) {
+      bool missing = isTransfer(program.ranks[r].instructions[i].op)
+                         ? matching.partner[r][i] == kNoInstruction
+                         : alone[channels.base[r] + i];
+      if (!ended[r][i] && missing)
+        result.push_back({r, i});
+    }
+  }
+  return result;
+}
+
+/// Runs on from what has ended; explains what is left.
+static DeadlockResult check(const Program &program, Semantics semantics,
+                            const std::vector<std::vector<uint8_t>> *done) {
+  const EventGraph graph(program, semantics);
+  const std::vector<uint32_t> order = graph.topologicalOrder(done);
+  DeadlockResult result;
+  result.ok = order.size() == graph.numSteps();
+  if (result.ok)
+    return result;
+  std::vector<std::vector<uint8_t>> ended(program.ranks.size());
+  for (size_t r = 0; r < ended.size(); ++r)
+    ended[r].resize(program.ranks[r].instructions.size());
+  for (uint32_t step : order)
+    graph.forEachMember(
+        step, [&](Site site) { ended[site.rank][site.instruction] = 1; });
+  Blockage blockage(program, semantics, graph, std::move(ended));
+  result.cycle = blockage.shortestCycle();
+  result.unmatched = blockage.unmatched();
+  return result;
+}
 
 DeadlockResult penstock::checkDeadlock(const Program &program,
                                        Semantics semantics) {
-  const EventGraph graph(program, semantics);
-  DeadlockResult result;
-  result.ok = graph.topologicalOrder().size() == graph.numSteps();
-  return result;
+  return check(program, semantics, nullptr);
+}
+
+DeadlockResult
+penstock::explainBlocked(const Program &program, Semantics semantics,
+                         const std::vector<std::vector<uint8_t>> &done) {
+  return check(program, semantics, &done);
 }

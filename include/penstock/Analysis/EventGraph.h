@@ -29,6 +29,11 @@ public:
 
   size_t numSteps() const { return stepCount; }
 
+  /// The step that an instruction is a member of.
+  uint32_t stepOf(Site site) const {
+    return root[base[site.rank] + site.instruction];
+  }
+
   /// The steps in an order in which they can run one by one. Shorter than
   /// numSteps() when the program deadlocks: then it is the part that runs.
   /// Every instruction is a member of exactly one step. A step of which some
