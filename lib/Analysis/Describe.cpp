@@ -12,10 +12,14 @@ static const Instruction &at(const Program &program, Site site) {
   return program.ranks[site.rank].instructions[site.instruction];
 }
 
-std::string penstock::quoted(const Program &program, Site site) {
+std::string penstock::quoted(const Instruction &inst) {
   std::string text = "`";
-  text += describe(at(program, site));
+  text += describe(inst);
   return text += '`';
+}
+
+std::string penstock::quoted(const Program &program, Site site) {
+  return quoted(at(program, site));
 }
 
 static std::string rankName(int32_t rank) {
@@ -32,31 +36,31 @@ static bool inOneItem(const Program &program, Site a, Site b) {
                      [](const Instruction &inst) { return inst.joined; });
 }
 
+/// How an entry of a cycle waits for the next one.
+static std::string relation(const Program &program, Site from, Site to) {
+  if (from.rank != to.rank)
+    return "waits for " + rankName(to.rank) + "'s ";
+  if (inOneItem(program, from, to))
+    return isTransfer(at(program, from).op) ? "is in one group with "
+                                            : "is issued together with ";
+  return to.instruction < from.instruction ? "stands behind " : "waits for ";
+}
+
 /// A message names at most this many places; the notes name all.
 static constexpr size_t kPlacesInMessage = 8;
 
 std::string penstock::describeCycle(const Program &program,
                                     const std::vector<Site> &cycle) {
+  const size_t size = cycle.size();
   std::string text =
       rankName(cycle[0].rank) + " waits in " + quoted(program, cycle[0]);
-  const size_t size = cycle.size();
   for (size_t k = 0; k < size; ++k) {
     const Site from = cycle[k], to = cycle[(k + 1) % size];
-    if (k == kPlacesInMessage && size > kPlacesInMessage + 1) {
-      text += ", and so on through " + std::to_string(size) +
-              " places, the last of which stands behind the first";
-      break;
-    }
-    if (from.rank != to.rank)
-      text += (k == 0 ? " for " : ", which waits for ") + rankName(to.rank) +
-              "'s " + quoted(program, to);
-    else if (inOneItem(program, from, to))
-      text +=
-          (k == 0 ? " in one group with " : ", which is in one group with ") +
-          quoted(program, to);
-    else
-      text += (k == 0 ? " behind " : ", which stands behind ") +
-              quoted(program, to);
+    if (k == kPlacesInMessage && size > kPlacesInMessage + 1)
+      return text + ", and so on through " + std::to_string(size) +
+             " places, the last of which stands behind the first";
+    text += ", which ";
+    text += relation(program, from, to) + quoted(program, to);
   }
   return text;
 }
@@ -66,14 +70,9 @@ std::vector<Note> penstock::notesOfCycle(const Program &program,
   std::vector<Note> notes;
   for (size_t k = 0; k < cycle.size(); ++k) {
     const Site from = cycle[k], to = cycle[(k + 1) % cycle.size()];
-    std::string text = quoted(program, from);
-    if (from.rank != to.rank)
-      text += " waits for " + rankName(to.rank) + "'s " + quoted(program, to);
-    else if (inOneItem(program, from, to))
-      text += " is in one group with " + quoted(program, to);
-    else
-      text += " stands behind " + quoted(program, to);
-    notes.push_back({from, text});
+    notes.push_back({from, quoted(program, from) + " " +
+                               relation(program, from, to) +
+                               quoted(program, to)});
   }
   return notes;
 }

@@ -21,6 +21,7 @@ std::string describeCycle(const Program &program,
 std::vector<Note> notesOfCycle(const Program &program,
                                const std::vector<Site> &cycle);
 /// "`send activation 0 mb 1 to 1`"
+std::string quoted(const Instruction &inst);
 std::string quoted(const Program &program, Site site);
 
 } // namespace penstock

@@ -2,8 +2,129 @@
 
 #include "penstock/Analysis/Verify.h"
 
+#include "Rules.h"
+
+#include "penstock/Analysis/Simulate.h"
+#include "penstock/Program/File.h"
+
 using namespace penstock;
+
+std::string_view penstock::name(Rule rule) {
+  switch (rule) {
+  case Rule::Structure:
+    return "structure";
+  case Rule::Completeness:
+    return "completeness";
+  case Rule::DataFlow:
+    return "data-flow";
+  case Rule::Deadlock:
+    return "deadlock";
+  case Rule::Memory:
+    return "memory";
+  }
+  return "unknown";
+}
 
 std::string_view penstock::name(Semantics semantics) {
   return semantics == Semantics::Closure ? "closure" : "documented";
+}
+
+void penstock::checkMemory(const Program &program, Findings &findings) {
+  const int64_t limit = program.problem.memory;
+  if (limit == 0)
+    return;
+  const std::vector<int64_t> persistent = persistentBytes(program.problem);
+  for (int32_t r = 0; r < program.problem.numRanks; ++r) {
+    const int64_t arena = slotOffsets(program.ranks[r]).back();
+    if (persistent[r] <= limit && arena <= limit - persistent[r])
+      continue;
+    findings.add({r, kNoInstruction},
+                 "needs " + std::to_string(persistent[r]) +
+                     " bytes for the parameters, gradients and optimizer "
+                     "state of its stages and " +
+                     std::to_string(arena) +
+                     " for its slots, more than the limit of " +
+                     std::to_string(limit) +
+                     "; use more ranks, a schedule with fewer activations "
+                     "alive, or recompute");
+  }
+}
+
+/// What an order must not have: it says only who computes what when.
+static void checkIsOrder(const Program &program, Findings &findings) {
+  for (int32_t r = 0; r < program.problem.numRanks; ++r) {
+    const RankProgram &rank = program.ranks[r];
+    for (uint32_t i = 0; i < rank.instructions.size(); ++i)
+      if (usesComm(rank.instructions[i].op)) {
+        findings.add({r, i}, "does not belong into an order, where transfers "
+                             "are implied; remove it, or check the whole as a "
+                             "program");
+        break;
+      }
+    if (!rank.slotBytes.empty())
+      findings.add({r, kNoInstruction},
+                   "has slots, which do not belong into an order; remove "
+                   "them, or check the whole as a program");
+  }
+}
+
+static void checkDeadlocks(const Program &program, Verdict &verdict) {
+  const DeadlockResult closure = checkDeadlock(program, Semantics::Closure);
+  verdict.deadlockFree = closure.ok;
+  if (closure.ok) {
+    // Closure implies documented, and that is capacity 0 (docs/semantics.md).
+    verdict.documentedOk = true;
+    verdict.minCapacity = 0;
+    return;
+  }
+  verdict.minCapacity = minCapacity(program);
+  verdict.documentedOk = verdict.minCapacity == 0;
+  verdict.cycle = closure.cycle;
+  verdict.findings.push_back(
+      describeDeadlock(program, closure, Semantics::Closure));
+}
+
+Verdict penstock::verify(const Program &program, const VerifyOptions &options) {
+  Verdict verdict;
+  auto collect = [&](Rule rule, auto &&check) {
+    Findings findings(rule, options.maxFindings);
+    check(findings);
+    for (Finding &finding : findings.list)
+      verdict.findings.push_back(std::move(finding));
+    return findings.empty();
+  };
+
+  if (Status status = wellFormed(program); !status) {
+    const Failure &failure = status.failure();
+    verdict.findings.push_back(
+        {Rule::Structure, failure.site, failure.message, {}});
+    return verdict;
+  }
+
+  if (options.order) {
+    bool isOrder = collect(Rule::Structure,
+                           [&](Findings &f) { checkIsOrder(program, f); });
+    bool complete = collect(Rule::Completeness, [&](Findings &f) {
+      checkCompleteness(program, f);
+    });
+    if (isOrder && complete) {
+      verdict.deadlockFree = verdict.documentedOk =
+          collect(Rule::Deadlock, [&](Findings &f) {
+            verdict.cycle = checkOrderRuns(program, f);
+          });
+      if (verdict.deadlockFree)
+        verdict.minCapacity = 0;
+    }
+  } else {
+    collect(Rule::Structure, [&](Findings &f) {
+      checkStructure(program, Channels(program), f);
+    });
+    collect(Rule::Completeness,
+            [&](Findings &f) { checkCompleteness(program, f); });
+    if (program.isPlanned() || hasModestTables(program))
+      collect(Rule::DataFlow, [&](Findings &f) { checkDataFlow(program, f); });
+    checkDeadlocks(program, verdict);
+  }
+  collect(Rule::Memory, [&](Findings &f) { checkMemory(program, f); });
+  return verdict;
 }

@@ -1,0 +1,141 @@
+//===- Completeness.cpp - Every action exactly once, in order -------------===//
+
+#include "Describe.h"
+#include "Rules.h"
+
+#include <array>
+
+using namespace penstock;
+
+namespace {
+
+class Completeness {
+public:
+  Completeness(const Program &program, Findings &findings)
+      : program(program), problem(program.problem), findings(findings) {}
+
+  void run() {
+    const size_t numPairs = static_cast<size_t>(problem.numStages()) *
+                            static_cast<size_t>(problem.numMicrobatches);
+    // Far fewer instructions than pairs: do not make a table of what is absent.
+    if (!hasModestTables(program)) {
+      findings.add({}, std::to_string(problem.numStages()) + " stages and " +
+                           std::to_string(problem.numMicrobatches) +
+                           " micro-batches need " + std::to_string(numPairs) +
+                           " forwards; the program has only " +
+                           std::to_string(program.numInstructions()) +
+                           " instructions");
+      return;
+    }
+    seen.assign(numPairs, {kAbsent, kAbsent, kAbsent, kAbsent});
+    for (int32_t r = 0; r < problem.numRanks; ++r) {
+      const auto &insts = program.ranks[r].instructions;
+      for (uint32_t i = 0; i < insts.size(); ++i)
+        if (isAction(insts[i].op))
+          enter({r, i}, insts[i]);
+    }
+    for (int32_t s = 0; s < problem.numStages(); ++s)
+      for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb) {
+        if (findings.full())
+          return;
+        checkPair(s, mb);
+      }
+  }
+
+private:
+  static constexpr uint32_t kAbsent = ~0u;
+  /// Instruction index of F, B, I and W on the owner's rank.
+  using Entry = std::array<uint32_t, 4>;
+
+  Entry &entry(int32_t stage, int32_t mb) {
+    return seen[static_cast<size_t>(stage) * problem.numMicrobatches + mb];
+  }
+  static std::string nameOf(unsigned op, int32_t s, int32_t mb) {
+    Instruction inst;
+    inst.op = static_cast<Op>(op);
+    inst.stage = s;
+    inst.microbatch = mb;
+    return quoted(inst);
+  }
+
+  void enter(Site site, const Instruction &inst) {
+    const int32_t owner = problem.rankOf(inst.stage, inst.microbatch);
+    if (site.rank != owner) {
+      findings.add(site, "is on the wrong rank: stage " +
+                             std::to_string(inst.stage) + " of micro-batch " +
+                             std::to_string(inst.microbatch) + " is on rank " +
+                             std::to_string(owner) + "; move it there");
+      return;
+    }
+    if (inst.op == Op::Recompute)
+      return;
+    uint32_t &first =
+        entry(inst.stage, inst.microbatch)[static_cast<unsigned>(inst.op)];
+    if (first == kAbsent)
+      first = site.instruction;
+    else
+      findings.add(site,
+                   "is here a second time" +
+                       std::string(inst.op == Op::Backward ||
+                                           inst.op == Op::BackwardWeight
+                                       ? ", its weight gradient would count "
+                                         "twice; remove one"
+                                       : "; remove one"),
+                   {{{site.rank, first}, "the first time is here"}});
+  }
+
+  void checkPair(int32_t s, int32_t mb) {
+    const Entry &e = entry(s, mb);
+    const uint32_t f = e[0], b = e[1], i = e[2], w = e[3];
+    const int32_t owner = problem.rankOf(s, mb);
+    auto missing = [&](unsigned op, uint32_t where) {
+      findings.add({owner, where}, nameOf(op, s, mb) + " is missing on rank " +
+                                       std::to_string(owner) + "; add it");
+    };
+    auto order = [&](uint32_t early, uint32_t late, unsigned lateOp) {
+      if (early != kAbsent && late != kAbsent && early < late)
+        findings.add({owner, early},
+                     "stands before " + nameOf(lateOp, s, mb) +
+                         ", which it needs; put it after that",
+                     {{{owner, late}, "what it needs is here"}});
+    };
+    if (f == kAbsent)
+      missing(0, kNoInstruction);
+    if (b == kAbsent && i == kAbsent && w == kAbsent) {
+      findings.add({owner, f == kAbsent ? kNoInstruction : f},
+                   "stage " + std::to_string(s) + " of micro-batch " +
+                       std::to_string(mb) + " has no backward on rank " +
+                       std::to_string(owner) + ": neither " + nameOf(1, s, mb) +
+                       " nor " + nameOf(2, s, mb) + " and " + nameOf(3, s, mb) +
+                       "; add one of them");
+    } else if (b != kAbsent && (i != kAbsent || w != kAbsent)) {
+      const bool hasWeight = w != kAbsent;
+      const uint32_t other = hasWeight ? w : i;
+      findings.add(
+          {owner, other},
+          "repeats a part of " + nameOf(1, s, mb) +
+              (hasWeight ? ", the weight gradient would count twice" : "") +
+              "; keep the whole backward or its two parts",
+          {{{owner, b}, "the whole backward is here"}});
+    } else if (b == kAbsent) {
+      if (i == kAbsent)
+        missing(2, w);
+      if (w == kAbsent)
+        missing(3, i);
+    }
+    order(b, f, 0);
+    order(i, f, 0);
+    order(w, i == kAbsent ? f : i, i == kAbsent ? 0 : 2);
+  }
+
+  const Program &program;
+  const Problem &problem;
+  Findings &findings;
+  std::vector<Entry> seen;
+};
+
+} // namespace
+
+void penstock::checkCompleteness(const Program &program, Findings &findings) {
+  Completeness(program, findings).run();
+}

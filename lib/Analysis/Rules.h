@@ -1,0 +1,57 @@
+//===- Rules.h - One function per rule --------------------------*- C++ -*-===//
+//
+// What verify() puts together. Every rule is linear, stops after the number of
+// findings asked for, and indexes only what wellFormed() promises.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_LIB_ANALYSIS_RULES_H
+#define PENSTOCK_LIB_ANALYSIS_RULES_H
+
+#include "Channels.h"
+
+#include "penstock/Analysis/Verify.h"
+
+namespace penstock {
+
+/// Collects the findings of one rule.
+class Findings {
+public:
+  Findings(Rule rule, unsigned limit) : rule(rule), limit(limit) {}
+
+  bool full() const { return list.size() >= limit; }
+  bool empty() const { return list.empty(); }
+  void add(Site site, std::string message, std::vector<Note> notes = {}) {
+    if (!full())
+      list.push_back({rule, site, std::move(message), std::move(notes)});
+  }
+  std::vector<Finding> list;
+
+private:
+  const Rule rule;
+  const unsigned limit;
+};
+
+void checkStructure(const Program &program, const Channels &channels,
+                    Findings &findings);
+void checkCompleteness(const Program &program, Findings &findings);
+void checkDataFlow(const Program &program, Findings &findings);
+void checkMemory(const Program &program, Findings &findings);
+/// That a complete order can run across ranks; returns the cycle if it cannot.
+std::vector<Site> checkOrderRuns(const Program &program, Findings &findings);
+
+/// Whether a table of all (stage, mb) is no larger than what a complete program
+/// of this length needs, or small anyway.
+inline bool hasModestTables(const Program &program) {
+  const Problem &problem = program.problem;
+  return static_cast<size_t>(problem.numStages()) *
+             static_cast<size_t>(problem.numMicrobatches) <=
+         std::max<size_t>(1 << 20, program.numInstructions());
+}
+
+/// "activation 1 mb 0", "stash 2 mb 3"
+std::string describe(const Tensor &tensor);
+
+} // namespace penstock
+
+#endif // PENSTOCK_LIB_ANALYSIS_RULES_H

@@ -1,0 +1,211 @@
+//===- Structure.cpp - Every transfer has both ends, and they agree -------===//
+
+#include "Describe.h"
+#include "Rules.h"
+
+#include "penstock/Program/Text.h"
+
+#include <tuple>
+
+using namespace penstock;
+
+namespace {
+
+class Structure {
+public:
+  Structure(const Program &program, const Channels &channels,
+            Findings &findings)
+      : program(program), problem(program.problem), channels(channels),
+        findings(findings) {}
+
+  void run() {
+    for (int32_t r = 0; r < problem.numRanks && !findings.full(); ++r) {
+      const auto &insts = program.ranks[r].instructions;
+      for (uint32_t i = 0; i < insts.size() && !findings.full(); ++i)
+        if (isTransfer(insts[i].op)) {
+          checkTransfer({r, i});
+          if (insts[i].joined && !insts[i - 1].joined)
+            checkGroup(r, i - 1);
+        }
+    }
+    for (const Channel &channel : channels.channels)
+      if (!findings.full())
+        checkChannel(channel);
+    for (const Meeting &meeting : channels.meetings)
+      if (!findings.full())
+        checkMeeting(meeting);
+  }
+
+private:
+  const Instruction &at(Site site) const {
+    return program.ranks[site.rank].instructions[site.instruction];
+  }
+  Site siteOf(uint32_t event, int32_t rank) const {
+    return {rank, event - channels.base[rank]};
+  }
+
+  void checkTransfer(Site site) {
+    const Instruction &inst = at(site);
+    const bool isSend = inst.op == Op::Send;
+    const int32_t producer = inst.stage;
+    const bool activation = inst.payload == Payload::Activation;
+    const int32_t consumer = activation ? producer + 1 : producer - 1;
+    if (consumer < 0 || consumer >= problem.numStages()) {
+      findings.add(
+          site,
+          activation
+              ? "stage " + std::to_string(producer) +
+                    " is the last one, its activation goes nowhere; remove "
+                    "the transfer"
+              : "stage 0 sends no gradient, nothing comes before it; remove "
+                "the transfer");
+      return;
+    }
+    checkEnd(site, producer, isSend ? site.rank : inst.peer, "comes from");
+    checkEnd(site, consumer, isSend ? inst.peer : site.rank, "goes to");
+
+    const Tensor tensor = {activation ? TensorKind::Activation
+                                      : TensorKind::Gradient,
+                           producer, inst.microbatch};
+    const int64_t bytes = bytesOf(problem, tensor);
+    if (inst.bytes != bytes)
+      findings.add(site, "moves " + std::to_string(inst.bytes) +
+                             " bytes, but " + describe(tensor) + " has " +
+                             std::to_string(bytes) + " in the stage table");
+  }
+
+  /// One end of a transfer is on the rank of the stage that it names.
+  void checkEnd(Site site, int32_t stage, int32_t rank, const char *verb) {
+    const int32_t owner = problem.rankOf(stage, at(site).microbatch);
+    if (rank == owner)
+      return;
+    findings.add(site, std::string(verb) + " rank " + std::to_string(rank) +
+                           ", but stage " + std::to_string(stage) +
+                           " of micro-batch " +
+                           std::to_string(at(site).microbatch) +
+                           " is on rank " + std::to_string(owner));
+  }
+
+  /// No tensor twice in one direction in one group.
+  void checkGroup(int32_t rank, uint32_t first) {
+    const auto &insts = program.ranks[rank].instructions;
+    auto key = [&](uint32_t i) {
+      const Instruction &inst = insts[i];
+      return std::tuple(inst.op, inst.payload, inst.stage, inst.microbatch, i);
+    };
+    std::vector<uint32_t> members = {first};
+    for (uint32_t i = first + 1; i < insts.size() && insts[i].joined; ++i)
+      members.push_back(i);
+    std::sort(members.begin(), members.end(),
+              [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+    for (size_t k = 1; k < members.size(); ++k) {
+      const Instruction &a = insts[members[k - 1]], &b = insts[members[k]];
+      if (a.op == b.op && a.payload == b.payload && a.stage == b.stage &&
+          a.microbatch == b.microbatch)
+        findings.add({rank, members[k]},
+                     "the group moves this tensor twice; remove one",
+                     {{{rank, members[k - 1]}, "the other one is here"}});
+    }
+  }
+
+  void checkChannel(const Channel &channel) {
+    const uint32_t *sends = channels.transfers.data() + channel.firstSend;
+    const uint32_t *recvs = channels.transfers.data() + channel.firstRecv;
+    const std::string name = "from rank " + std::to_string(channel.source) +
+                             " to rank " + std::to_string(channel.destination) +
+                             " on communicator " + std::to_string(channel.comm);
+    for (uint32_t k = 0; k < channel.numPairs(); ++k) {
+      const Site send = siteOf(sends[k], channel.source);
+      const Site recv = siteOf(recvs[k], channel.destination);
+      const Instruction &a = at(send), &b = at(recv);
+      if (a.payload == b.payload && a.stage == b.stage &&
+          a.microbatch == b.microbatch && a.bytes == b.bytes)
+        continue;
+      const bool onlyBytes = a.payload == b.payload && a.stage == b.stage &&
+                             a.microbatch == b.microbatch;
+      findings.add(
+          send,
+          "message " + std::to_string(k) + " " + name + " is sent as " +
+              quoted(program, send) + bytesSuffix(onlyBytes, a) +
+              " and received as " + quoted(program, recv) +
+              bytesSuffix(onlyBytes, b) +
+              "; a channel matches first to first, so make the order and the "
+              "size equal at both ends",
+          {{recv, "received here"}});
+      break; // what follows on this channel is most likely shifted too
+    }
+    if (channel.numSends == channel.numRecvs)
+      return;
+    const bool extraSend = channel.numSends > channel.numRecvs;
+    const uint32_t first = channel.numPairs();
+    const Site site = extraSend ? siteOf(sends[first], channel.source)
+                                : siteOf(recvs[first], channel.destination);
+    findings.add(site, std::string("no ") + (extraSend ? "receive" : "send") +
+                           " matches this: " + name + " there are " +
+                           std::to_string(channel.numSends) + " sends and " +
+                           std::to_string(channel.numRecvs) +
+                           " receives; add the missing end or remove this one");
+  }
+  static std::string bytesSuffix(bool show, const Instruction &inst) {
+    return show ? " of " + std::to_string(inst.bytes) + " bytes" : "";
+  }
+
+  void checkMeeting(const Meeting &meeting) {
+    const uint32_t *members = channels.members.data() + meeting.first;
+    auto site = [&](uint32_t k) {
+      auto next = std::upper_bound(channels.base.begin(), channels.base.end(),
+                                   members[k]);
+      return siteOf(members[k],
+                    static_cast<int32_t>(next - channels.base.begin()) - 1);
+    };
+    const Site first = site(0);
+    const Instruction &inst = at(first);
+    if (meeting.complete) {
+      for (uint32_t k = 1; k < meeting.count; ++k)
+        if (at(site(k)).bytes != inst.bytes) {
+          findings.add(first,
+                       "moves " + std::to_string(inst.bytes) +
+                           " bytes here and " +
+                           std::to_string(at(site(k)).bytes) + " on rank " +
+                           std::to_string(site(k).rank) + "; make them equal",
+                       {{site(k), "the other size is here"}});
+          break;
+        }
+      return;
+    }
+    // Members come in the order of their ranks: merge them with the set.
+    uint32_t k = 0;
+    for (size_t n = 0; n < rankSetSize(program, inst); ++n) {
+      const int32_t rank = inst.peer < 0 ? static_cast<int32_t>(n)
+                                         : program.rankSets[inst.peer][n];
+      while (k < meeting.count && site(k).rank < rank)
+        strangers(site(k++));
+      if (k < meeting.count && site(k).rank == rank)
+        ++k;
+      else
+        findings.add(first, "rank " + std::to_string(rank) +
+                                " never reaches this collective, or less often "
+                                "than rank " +
+                                std::to_string(first.rank) +
+                                " does; every rank of the set must issue it");
+    }
+    while (k < meeting.count)
+      strangers(site(k++));
+  }
+  void strangers(Site site) {
+    findings.add(site, "rank " + std::to_string(site.rank) +
+                           " is not in the rank set of this collective");
+  }
+
+  const Program &program;
+  const Problem &problem;
+  const Channels &channels;
+  Findings &findings;
+};
+
+} // namespace
+
+void penstock::checkStructure(const Program &program, const Channels &channels,
+                              Findings &findings) {
+  Structure(program, channels, findings).run();
+}

@@ -1,0 +1,572 @@
+//===- VerifyTest.cpp - Every rule accepts and refuses --------------------===//
+
+#include "Build.h"
+
+#include "penstock/Analysis/Verify.h"
+#include "penstock/Program/Text.h"
+
+#include <gtest/gtest.h>
+
+using namespace penstock;
+using namespace penstock::test;
+
+namespace {
+
+std::string allMessages(const Verdict &verdict) {
+  std::string text;
+  for (const Finding &finding : verdict.findings) {
+    text += std::string(name(finding.rule)) + ": " + finding.message + "\n";
+    for (const Note &note : finding.notes)
+      text += "  note: " + note.text + "\n";
+  }
+  return text;
+}
+
+/// Some finding of the rule has the message and is at the site.
+void expectFinding(const Verdict &verdict, Rule rule, Site site,
+                   const std::string &message, size_t numNotes = 0) {
+  for (const Finding &finding : verdict.findings)
+    if (finding.rule == rule && finding.site == site &&
+        finding.message == message && finding.notes.size() == numNotes)
+      return;
+  ADD_FAILURE() << "no " << name(rule) << " finding at (" << site.rank << ", "
+                << site.instruction << ") with " << numNotes
+                << " notes: " << message << "\nbut:\n"
+                << allMessages(verdict);
+}
+
+constexpr uint32_t kRank = kNoInstruction;
+
+/// The smallest complete program: one forward and backward on each of two
+/// ranks.
+Program smallProgram() {
+  Program program = makeProgram(2, 1);
+  RankBuilder(program, 0).f(0, 0).sendAct(0, 0, 1).recvGrad(1, 0, 1).b(0, 0);
+  RankBuilder(program, 1).recvAct(0, 0, 0).f(1, 0).b(1, 0).sendGrad(1, 0, 0);
+  return program;
+}
+
+TEST(Verify, AcceptsOneForwardOneBackward) {
+  for (bool planned : {false, true})
+    for (int32_t p : {1, 2, 3, 5})
+      for (int32_t m : {1, 2, 4, 9}) {
+        Verdict verdict = verify(oneForwardOneBackward(p, m, planned));
+        EXPECT_TRUE(verdict.accepted())
+            << p << " ranks, " << m << " micro-batches, planned " << planned
+            << "\n"
+            << allMessages(verdict);
+        EXPECT_TRUE(verdict.deadlockFree && verdict.documentedOk);
+        EXPECT_EQ(verdict.minCapacity, 0);
+        EXPECT_TRUE(verdict.cycle.empty());
+      }
+}
+
+TEST(Verify, RefusesWhatIsNotWellFormed) {
+  Program program = smallProgram();
+  program.ranks[0].instructions[1].peer = 7;
+  Verdict verdict = verify(program);
+  ASSERT_EQ(verdict.findings.size(), 1u);
+  EXPECT_EQ(verdict.findings[0].rule, Rule::Structure);
+  EXPECT_EQ(verdict.findings[0].site, (Site{0, 1}));
+  program.ranks[0].instructions[1].peer = 0; // with itself
+  verdict = verify(program);
+  ASSERT_EQ(verdict.findings.size(), 1u);
+  EXPECT_EQ(verdict.findings[0].site, (Site{0, 1}));
+}
+
+TEST(Verify, CollectsAtMostSoMany) {
+  Program program = makeProgram(1, 40);
+  EXPECT_EQ(verify(program).findings.size(), 16u);
+  VerifyOptions options;
+  options.maxFindings = 3;
+  EXPECT_EQ(verify(program, options).findings.size(), 3u);
+}
+
+//===----------------------------------------------------------------------===//
+// Structure
+//===----------------------------------------------------------------------===//
+
+TEST(Structure, TransferWithoutOtherEnd) {
+  Program program = smallProgram();
+  program.ranks[1].instructions.erase(program.ranks[1].instructions.begin());
+  expectFinding(verify(program), Rule::Structure, {0, 1},
+                "no receive matches this: from rank 0 to rank 1 on "
+                "communicator 0 there are 1 sends and 0 receives; add the "
+                "missing end or remove this one");
+  program = smallProgram();
+  program.ranks[1].instructions.pop_back();
+  expectFinding(verify(program), Rule::Structure, {0, 2},
+                "no send matches this: from rank 1 to rank 0 on communicator 0 "
+                "there are 0 sends and 1 receives; add the missing end or "
+                "remove this one");
+}
+
+TEST(Structure, EndsThatDisagree) {
+  Program program = makeProgram(2, 2);
+  RankBuilder(program, 0).sendAct(0, 0, 1).sendAct(0, 1, 1);
+  RankBuilder(program, 1).recvAct(0, 1, 0).recvAct(0, 0, 0);
+  expectFinding(
+      verify(program), Rule::Structure, {0, 0},
+      "message 0 from rank 0 to rank 1 on communicator 0 is sent as `send "
+      "activation 0 mb 0 to 1` and received as `recv activation 0 mb 1 from "
+      "0`; a channel matches first to first, so make the order and the size "
+      "equal at both ends",
+      1);
+}
+
+TEST(Structure, SizesThatDisagree) {
+  Program program = smallProgram();
+  program.problem.stages[0].bytes.output = 16;
+  program.ranks[0].instructions[1].bytes = 16;
+  program.ranks[0].instructions[2].bytes = 16;
+  program.ranks[1].instructions[3].bytes = 16;
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::Structure, {0, 1},
+                "message 0 from rank 0 to rank 1 on communicator 0 is sent as "
+                "`send activation 0 mb 0 to 1` of 16 bytes and received as "
+                "`recv activation 0 mb 0 from 0` of 0 bytes; a channel matches "
+                "first to first, so make the order and the size equal at both "
+                "ends",
+                1);
+  expectFinding(
+      verdict, Rule::Structure, {1, 0},
+      "moves 0 bytes, but activation 0 mb 0 has 16 in the stage table");
+}
+
+TEST(Structure, PayloadsThatGoNowhere) {
+  Program program = makeProgram(2, 1);
+  RankBuilder(program, 0).sendGrad(0, 0, 1);
+  RankBuilder(program, 1).sendAct(1, 0, 0);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::Structure, {0, 0},
+                "stage 0 sends no gradient, nothing comes before it; remove "
+                "the transfer");
+  expectFinding(verdict, Rule::Structure, {1, 0},
+                "stage 1 is the last one, its activation goes nowhere; remove "
+                "the transfer");
+}
+
+TEST(Structure, WrongPeer) {
+  Program program = makeProgram(3, 1);
+  RankBuilder(program, 0).sendAct(0, 0, 2);
+  RankBuilder(program, 2).recvAct(0, 0, 0).sendGrad(1, 0, 0);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::Structure, {0, 0},
+                "goes to rank 2, but stage 1 of micro-batch 0 is on rank 1");
+  expectFinding(verdict, Rule::Structure, {2, 0},
+                "goes to rank 2, but stage 1 of micro-batch 0 is on rank 1");
+  expectFinding(verdict, Rule::Structure, {2, 1},
+                "comes from rank 2, but stage 1 of micro-batch 0 is on rank 1");
+}
+
+TEST(Structure, SameTensorTwiceInAGroup) {
+  Program program = makeProgram(2, 1);
+  RankBuilder(program, 0).sendAct(0, 0, 1).with().sendAct(0, 0, 1);
+  RankBuilder(program, 1).recvAct(0, 0, 0).with().recvAct(0, 0, 0);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::Structure, {0, 1},
+                "the group moves this tensor twice; remove one", 1);
+  expectFinding(verdict, Rule::Structure, {1, 1},
+                "the group moves this tensor twice; remove one", 1);
+}
+
+TEST(Structure, Collectives) {
+  Program program = makeProgram(3, 1);
+  program.rankSets = {{0, 2}};
+  RankBuilder(program, 0)
+      .collective(Op::Barrier)
+      .collective(Op::AllReduce, 0, 0);
+  RankBuilder(program, 1).collective(Op::AllReduce, 0, 0);
+  RankBuilder(program, 2).collective(Op::Barrier);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::Structure, {0, 0},
+                "rank 1 never reaches this collective, or less often than rank "
+                "0 does; every rank of the set must issue it");
+  expectFinding(verdict, Rule::Structure, {0, 1},
+                "rank 2 never reaches this collective, or less often than rank "
+                "0 does; every rank of the set must issue it");
+  expectFinding(verdict, Rule::Structure, {1, 0},
+                "rank 1 is not in the rank set of this collective");
+
+  program = makeProgram(2, 1);
+  RankBuilder(program, 0).collective(Op::AllReduce, 0);
+  RankBuilder(program, 1).collective(Op::AllReduce, 0);
+  program.ranks[1].instructions[0].bytes = 8;
+  expectFinding(verify(program), Rule::Structure, {0, 0},
+                "moves 0 bytes here and 8 on rank 1; make them equal", 1);
+}
+
+//===----------------------------------------------------------------------===//
+// Completeness
+//===----------------------------------------------------------------------===//
+
+TEST(Completeness, MissingActions) {
+  Program program = makeProgram(1, 2);
+  RankBuilder(program, 0).f(0, 0).w(0, 1);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::Completeness, {0, 0},
+                "stage 0 of micro-batch 0 has no backward on rank 0: neither "
+                "`backward 0 mb 0` nor `backward_input 0 mb 0` and "
+                "`backward_weight 0 mb 0`; add one of them");
+  expectFinding(verdict, Rule::Completeness, {0, kRank},
+                "`forward 0 mb 1` is missing on rank 0; add it");
+  expectFinding(verdict, Rule::Completeness, {0, 1},
+                "`backward_input 0 mb 1` is missing on rank 0; add it");
+}
+
+TEST(Completeness, MissingWeightPart) {
+  Program program = makeProgram(1, 1);
+  RankBuilder(program, 0).f(0, 0).i(0, 0);
+  expectFinding(verify(program), Rule::Completeness, {0, 1},
+                "`backward_weight 0 mb 0` is missing on rank 0; add it");
+}
+
+TEST(Completeness, ActionsTwice) {
+  Program program = makeProgram(1, 1);
+  RankBuilder(program, 0).f(0, 0).f(0, 0).b(0, 0).b(0, 0);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::Completeness, {0, 1},
+                "is here a second time; remove one", 1);
+  expectFinding(verdict, Rule::Completeness, {0, 3},
+                "is here a second time, its weight gradient would count twice; "
+                "remove one",
+                1);
+}
+
+TEST(Completeness, WholeAndSplitBackward) {
+  Program program = makeProgram(1, 1);
+  RankBuilder(program, 0).f(0, 0).b(0, 0).w(0, 0);
+  expectFinding(
+      verify(program), Rule::Completeness, {0, 2},
+      "repeats a part of `backward 0 mb 0`, the weight gradient would "
+      "count twice; keep the whole backward or its two parts",
+      1);
+  program = makeProgram(1, 1);
+  RankBuilder(program, 0).f(0, 0).i(0, 0).b(0, 0);
+  expectFinding(verify(program), Rule::Completeness, {0, 1},
+                "repeats a part of `backward 0 mb 0`; keep the whole backward "
+                "or its two parts",
+                1);
+}
+
+TEST(Completeness, WrongRank) {
+  Program program = makeProgram(2, 1);
+  RankBuilder(program, 0).f(1, 0);
+  expectFinding(verify(program), Rule::Completeness, {0, 0},
+                "is on the wrong rank: stage 1 of micro-batch 0 is on rank 1; "
+                "move it there");
+}
+
+TEST(Completeness, ActionsBeforeWhatTheyNeed) {
+  Program program = makeProgram(1, 3);
+  RankBuilder(program, 0).b(0, 0).f(0, 0).i(0, 1).f(0, 1).w(0, 1);
+  RankBuilder(program, 0).f(0, 2).w(0, 2).i(0, 2);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::Completeness, {0, 0},
+                "stands before `forward 0 mb 0`, which it needs; put it after "
+                "that",
+                1);
+  expectFinding(verdict, Rule::Completeness, {0, 2},
+                "stands before `forward 0 mb 1`, which it needs; put it after "
+                "that",
+                1);
+  expectFinding(verdict, Rule::Completeness, {0, 6},
+                "stands before `backward_input 0 mb 2`, which it needs; put it "
+                "after that",
+                1);
+}
+
+TEST(Completeness, FarTooFewInstructions) {
+  Program program = makeProgram(1, 1 << 24);
+  RankBuilder(program, 0).f(0, 0).b(0, 0);
+  expectFinding(verify(program), Rule::Completeness, {-1, kNoInstruction},
+                "1 stages and 16777216 micro-batches need 16777216 forwards; "
+                "the program has only 2 instructions");
+}
+
+//===----------------------------------------------------------------------===//
+// Data flow
+//===----------------------------------------------------------------------===//
+
+TEST(DataFlow, TensorThatNobodyProduces) {
+  Program program = smallProgram();
+  program.ranks[1].instructions[0].joined = false;
+  std::swap(program.ranks[1].instructions[0], program.ranks[1].instructions[1]);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {1, 0},
+                "reads activation 0 mb 0, which nothing on this rank produces "
+                "or receives before");
+  program = smallProgram();
+  std::swap(program.ranks[0].instructions[0], program.ranks[0].instructions[1]);
+  expectFinding(verify(program), Rule::DataFlow, {0, 0},
+                "sends activation 0 mb 0, which nothing on this rank produces "
+                "or receives before");
+}
+
+TEST(DataFlow, MissingWaitOfAnUnplannedProgram) {
+  Program program = makeProgram(2, 1);
+  RankBuilder(program, 0).f(0, 0).onQueue(1).sendAct(0, 0, 1);
+  RankBuilder(program, 0).onQueue(1).recvGrad(1, 0, 1).onQueue(0).b(0, 0);
+  RankBuilder(program, 1).recvAct(0, 0, 0).f(1, 0).b(1, 0).sendGrad(1, 0, 0);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {0, 1},
+                "sends activation 0 mb 0 on queue 1, not ordered after "
+                "`forward 0 mb 0` on queue 0, which writes it; let it wait for "
+                "that",
+                1);
+  expectFinding(verdict, Rule::DataFlow, {0, 3},
+                "reads gradient 1 mb 0 on queue 0, not ordered after `recv "
+                "gradient 1 mb 0 from 1` on queue 1, which writes it; let it "
+                "wait for that",
+                1);
+  // The waits that are asked for make it right; one on a member counts for all.
+  program.ranks[0].instructions.clear();
+  RankBuilder rank(program, 0);
+  rank.f(0, 0).onQueue(1).after({0}).sendAct(0, 0, 1);
+  rank.with().recvGrad(1, 0, 1).onQueue(0).after({1}).b(0, 0);
+  program.ranks[1].instructions.clear();
+  verdict = verify(program);
+  for (const Finding &finding : verdict.findings)
+    EXPECT_NE(finding.rule, Rule::DataFlow) << finding.message;
+}
+
+/// One stage, two micro-batches, slots of 8 bytes.
+Program slotProgram() {
+  Program program = makeProgram(1, 2);
+  program.problem.stages[0].bytes.stash = 8;
+  program.ranks[0].slotBytes = {8, 8};
+  return program;
+}
+
+TEST(DataFlow, SlotHoldsAnotherTensor) {
+  Program program = slotProgram();
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .slot(Stash, 0)
+      .f(0, 1)
+      .slot(Stash, 0)
+      .b(0, 0)
+      .slot(Stash, 0)
+      .b(0, 1)
+      .slot(Stash, 0);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {0, 2},
+                "reads stash 0 mb 0 from slot 0, which holds stash 0 mb 1", 1);
+  EXPECT_EQ(verdict.findings[0].notes[0].text, "slot 0 gets stash 0 mb 1 here");
+  EXPECT_EQ(verdict.findings[0].notes[0].site, (Site{0, 1}));
+  EXPECT_EQ(verdict.findings.size(), 1u);
+}
+
+TEST(DataFlow, SlotNeverWrittenMissingOrTooSmall) {
+  Program program = slotProgram();
+  program.ranks[0].slotBytes[1] = 4;
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .slot(Stash, 1)
+      .b(0, 0)
+      .slot(Stash, 0)
+      .f(0, 1)
+      .b(0, 1);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {0, 0},
+                "puts stash 0 mb 0 of 8 bytes into slot 1, which has 4");
+  expectFinding(
+      verdict, Rule::DataFlow, {0, 1},
+      "reads stash 0 mb 0 from slot 0, which nothing has written before");
+  expectFinding(verdict, Rule::DataFlow, {0, 2},
+                "has no slot for stash 0 mb 1, which it writes; plan the "
+                "buffers");
+  expectFinding(verdict, Rule::DataFlow, {0, 3},
+                "has no slot for stash 0 mb 1, which it reads; plan the "
+                "buffers");
+}
+
+TEST(DataFlow, SlotOverwrittenWhileInUse) {
+  // Stage 0 on rank 0 sends from slot 0 on queue 1; the next forward writes it.
+  Program program = makeProgram(2, 2);
+  program.ranks[0].slotBytes.assign(8, 0);
+  RankBuilder rank(program, 0);
+  rank.f(0, 0).slot(Output, 0).slot(Stash, 1);
+  rank.onQueue(1).after({0}).sendAct(0, 0, 1).slot(Slot, 0);
+  rank.onQueue(0).f(0, 1).slot(Output, 0).slot(Stash, 2);
+  rank.onQueue(1).recvGrad(1, 0, 1).slot(Slot, 1);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {0, 2},
+                "writes slot 0 on queue 0, not ordered after `send activation "
+                "0 mb 0 to 1` on queue 1, which sends it; let it wait for that",
+                1);
+  // Through the wait of the send, the receive comes after forward 0 mb 0.
+  for (const Finding &finding : verdict.findings)
+    EXPECT_FALSE(finding.rule == Rule::DataFlow &&
+                 finding.site == Site({0, 3}));
+
+  program.ranks[0].instructions[3].comm = 1;
+  program.ranks[0].instructions[3].queue = 2;
+  expectFinding(verify(program), Rule::DataFlow, {0, 3},
+                "receives into slot 1 on queue 2, not ordered after `forward 0 "
+                "mb 0` on queue 0, which writes it; let it wait for that",
+                1);
+}
+
+TEST(DataFlow, OneInstructionReadsAndWritesASlot) {
+  Program program = makeProgram(2, 1);
+  for (RankProgram &rank : program.ranks)
+    rank.slotBytes.assign(4, 0);
+  RankBuilder(program, 1)
+      .recvAct(0, 0, 0)
+      .slot(Slot, 0)
+      .f(1, 0)
+      .slot(Input, 0)
+      .slot(Stash, 1)
+      .b(1, 0)
+      .slot(Input, 0)
+      .slot(Stash, 1)
+      .slot(Output, 0);
+  expectFinding(verify(program), Rule::DataFlow, {1, 2},
+                "writes slot 0 and reads it at once; use another slot");
+}
+
+TEST(DataFlow, MembersOfAnOverlapAreNotOrdered) {
+  Program program = makeProgram(1, 1);
+  RankBuilder(program, 0).f(0, 0).with().b(0, 0);
+  expectFinding(verify(program), Rule::DataFlow, {0, 1},
+                "reads stash 0 mb 0 while `forward 0 mb 0`, which is issued "
+                "together with it, writes it; issue one after the other",
+                1);
+}
+
+TEST(DataFlow, InputPartUpdatesTheStash) {
+  Program program = makeProgram(1, 1);
+  RankBuilder rank(program, 0);
+  rank.f(0, 0).i(0, 0).w(0, 0).step();
+  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
+  // W on another queue has to wait for I, not only for F.
+  program = makeProgram(1, 1);
+  RankBuilder other(program, 0);
+  other.f(0, 0).i(0, 0).onQueue(2).after({0}).w(0, 0);
+  expectFinding(verify(program), Rule::DataFlow, {0, 2},
+                "reads stash 0 mb 0 on queue 2, not ordered after "
+                "`backward_input 0 mb 0` on queue 0, which writes it; let it "
+                "wait for that",
+                1);
+}
+
+TEST(DataFlow, RecomputeRestoresTheStash) {
+  Program program = slotProgram();
+  RankBuilder rank(program, 0);
+  rank.f(0, 0).slot(Stash, 0).f(0, 1).slot(Stash, 0);
+  rank.r(0, 0).slot(Stash, 1).b(0, 0).slot(Stash, 1);
+  rank.b(0, 1).slot(Stash, 0);
+  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
+}
+
+TEST(DataFlow, WeightGradientsAreCompleteBeforeTheStep) {
+  Program program = makeProgram(1, 1);
+  RankBuilder(program, 0).f(0, 0).step().b(0, 0);
+  expectFinding(verify(program), Rule::DataFlow, {0, 2},
+                "adds a weight gradient of stage 0 after `step` has used them; "
+                "put it before that",
+                1);
+  program = makeProgram(1, 1);
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .b(0, 0)
+      .onQueue(1)
+      .collective(Op::AllReduce, 0);
+  expectFinding(verify(program), Rule::DataFlow, {0, 2},
+                "uses the weight gradients of stage 0 on queue 1, not ordered "
+                "after `backward 0 mb 0` on queue 0, which adds to it; let it "
+                "wait for that",
+                1);
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+TEST(Memory, SlotsAndPersistentBytesUpToTheLimit) {
+  Program program = slotProgram();
+  program.problem.stages[0].bytes = {0, 8, 100, 20, 3};
+  RankBuilder(program, 0).f(0, 0).slot(Stash, 0).f(0, 1).slot(Stash, 1);
+  RankBuilder(program, 0).b(0, 0).slot(Stash, 0).b(0, 1).slot(Stash, 1);
+  program.problem.memory = 123 + 2 * 256;
+  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
+  --program.problem.memory;
+  expectFinding(
+      verify(program), Rule::Memory, {0, kRank},
+      "needs 123 bytes for the parameters, gradients and optimizer "
+      "state of its stages and 512 for its slots, more than the limit "
+      "of 634; use more ranks, a schedule with fewer activations "
+      "alive, or recompute");
+}
+
+//===----------------------------------------------------------------------===//
+// Orders
+//===----------------------------------------------------------------------===//
+
+Verdict verifyOrder(const Program &program) {
+  VerifyOptions options;
+  options.order = true;
+  return verify(program, options);
+}
+
+TEST(Order, Accepted) {
+  Program program = makeProgram(2, 2);
+  RankBuilder(program, 0).f(0, 0).f(0, 1).b(0, 0).b(0, 1).step();
+  RankBuilder(program, 1).f(1, 0).b(1, 0).f(1, 1).i(1, 1).w(1, 1).step();
+  Verdict verdict = verifyOrder(program);
+  EXPECT_TRUE(verdict.accepted()) << allMessages(verdict);
+  EXPECT_TRUE(verdict.deadlockFree);
+  // As a program it lacks its transfers.
+  EXPECT_FALSE(verify(program).accepted());
+}
+
+TEST(Order, ThatCannotRun) {
+  Program program = makeProgram(2, 2);
+  RankBuilder(program, 0).f(0, 0).b(0, 0).f(0, 1).b(0, 1);
+  RankBuilder(program, 1).f(1, 0).f(1, 1).b(1, 0).b(1, 1);
+  Verdict verdict = verifyOrder(program);
+  ASSERT_EQ(verdict.findings.size(), 1u) << allMessages(verdict);
+  expectFinding(
+      verdict, Rule::Deadlock, {0, 1},
+      "the order cannot run: rank 0 waits in `backward 0 mb 0`, which "
+      "waits for rank 1's `backward 1 mb 0`, which stands behind "
+      "`forward 1 mb 1`, which waits for rank 0's `forward 0 mb 1`, "
+      "which stands behind `backward 0 mb 0`. Put `backward 1 mb 0` "
+      "before `forward 1 mb 1` on rank 1.",
+      4);
+  EXPECT_EQ(verdict.cycle.size(), 4u);
+  EXPECT_FALSE(verdict.deadlockFree);
+}
+
+TEST(Order, ThatCannotRunOnOneRank) {
+  Program program = makeProgram(1, 1, 2);
+  RankBuilder(program, 0).f(1, 0).f(0, 0).b(1, 0).b(0, 0);
+  expectFinding(verifyOrder(program), Rule::Deadlock, {0, 0},
+                "the order cannot run: rank 0 waits in `forward 1 mb 0`, which "
+                "waits for `forward 0 mb 0`, which stands behind `forward 1 mb "
+                "0`. Put `forward 0 mb 0` before `forward 1 mb 0` on rank 0.",
+                2);
+}
+
+TEST(Order, WithTransfersOrSlots) {
+  Program program = smallProgram();
+  program.ranks[1].slotBytes = {8};
+  Verdict verdict = verifyOrder(program);
+  expectFinding(verdict, Rule::Structure, {0, 1},
+                "does not belong into an order, where transfers are implied; "
+                "remove it, or check the whole as a program");
+  expectFinding(verdict, Rule::Structure, {1, kRank},
+                "has slots, which do not belong into an order; remove them, or "
+                "check the whole as a program");
+}
+
+TEST(Order, Incomplete) {
+  Program program = makeProgram(1, 1);
+  RankBuilder(program, 0).f(0, 0);
+  Verdict verdict = verifyOrder(program);
+  ASSERT_EQ(verdict.findings.size(), 1u);
+  EXPECT_EQ(verdict.findings[0].rule, Rule::Completeness);
+}
+
+} // namespace
