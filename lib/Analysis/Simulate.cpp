@@ -175,10 +175,14 @@ static void measurePeaks(const Program &program, bool order, Timing &timing) {
       continue;
     }
     std::vector<int64_t> change(list.size() + 1, 0);
-    for (const LiveRange &range : finder.run(list))
+    const auto ranges =
+        finder.run(list, [](uint32_t, const Access &, int32_t) {});
+    for (const LiveRange &range : ranges)
       if (!order || range.kind == TensorKind::Stash) {
-        change[range.first] += range.bytes;
-        change[range.last + 1] -= range.bytes;
+        const int64_t bytes =
+            bytesOf(program.problem, {range.kind, range.stage, 0});
+        change[range.first] += bytes;
+        change[range.end] -= bytes;
       }
     int64_t bytes = 0, peak = 0;
     for (int64_t difference : change)

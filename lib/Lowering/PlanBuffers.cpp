@@ -23,24 +23,34 @@ namespace penstock {
 // Slots
 //===----------------------------------------------------------------------===//
 
-namespace {
+/// The queues in use, ascending.
+static std::vector<uint8_t> queuesOf(const RankProgram &rank) {
+  std::array<bool, 256> used{};
+  for (const Instruction &inst : rank.instructions)
+    used[inst.queue] = true;
+  std::vector<uint8_t> queues;
+  for (unsigned queue = 0; queue < used.size(); ++queue)
+    if (used[queue])
+      queues.push_back(static_cast<uint8_t>(queue));
+  return queues;
+}
 
-/// Live ranges of a rank, and where its instructions use them.
-struct RankRanges {
-  std::vector<LiveRange> ranges;
-  RangeUses uses;
-};
+namespace {
 
 /// Gives live ranges slots, one rank after another.
 class SlotPlanner {
 public:
   explicit SlotPlanner(const Problem &problem);
 
-  /// Sets the slots of the instructions of a rank. A slot is free after the
-  /// item that uses it last; with a timing only when that item has ended before
-  /// the one that takes the slot starts, so that no queue waits for another.
-  void plan(RankProgram &rank, RankRanges live, const Timing *timing,
-            size_t rankNumber);
+  /// Sets `slotBytes`, and gives the slot of every live range. A slot is free
+  /// after the item that uses it last; with `start` and `end`, the times of the
+  /// instructions, only when that item has ended before the one that takes the
+  /// slot starts, so that no queue waits for another. The instructions name
+  /// live ranges in `slots`.
+  std::vector<int32_t> plan(RankProgram &rank,
+                            const std::vector<LiveRange> &ranges,
+                            const std::vector<double> &start,
+                            const std::vector<double> &end, double slack);
 
 private:
   /// Slots of one size. Those from `head` on are free, the first of them
@@ -51,35 +61,35 @@ private:
     std::vector<int32_t> freed;
     size_t head = 0;
   };
-  /// A live range that is over when its last item ends.
+  /// A slot that is free at a time.
   struct Ending {
     double time;
-    int32_t range;
+    int32_t sizeClass, slot;
   };
 
-  size_t sizeOf(const LiveRange &range) const {
+  uint32_t sizeIndexOf(const LiveRange &range) const {
     return sizeIndex[static_cast<size_t>(range.kind) * numStages + range.stage];
   }
-  SizeClass &classOf(const LiveRange &range);
+  int32_t &classOf(const LiveRange &range) {
+    return classOfSize[sizeIndexOf(range)];
+  }
 
   size_t numStages;
-  std::vector<uint32_t> sizeIndex;  ///< of (kind, stage), by ascending bytes
+  std::vector<int64_t> sizes;       ///< of all tensors, ascending
+  std::vector<uint32_t> sizeIndex;  ///< of (kind, stage), into `sizes`
   std::vector<int32_t> classOfSize; ///< of this rank, or -1
-  std::vector<SizeClass> classes;
-  std::vector<std::vector<Ending>> endings; ///< per queue, by time
-  std::vector<size_t> ended;                ///< of them, those already freed
 };
 
 } // namespace
 
 SlotPlanner::SlotPlanner(const Problem &problem)
-    : numStages(problem.stages.size()), endings(256), ended(256) {
+    : numStages(problem.stages.size()) {
   std::vector<int64_t> bytes;
   for (TensorKind kind :
        {TensorKind::Activation, TensorKind::Gradient, TensorKind::Stash})
     for (size_t s = 0; s < numStages; ++s)
       bytes.push_back(bytesOf(problem, {kind, static_cast<int32_t>(s), 0}));
-  std::vector<int64_t> sizes = bytes;
+  sizes = bytes;
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   for (int64_t size : bytes)
@@ -88,57 +98,45 @@ SlotPlanner::SlotPlanner(const Problem &problem)
   classOfSize.assign(sizes.size(), -1);
 }
 
-SlotPlanner::SizeClass &SlotPlanner::classOf(const LiveRange &range) {
-  int32_t &index = classOfSize[sizeOf(range)];
-  if (index < 0) {
-    index = static_cast<int32_t>(classes.size());
-    classes.emplace_back().bytes = range.bytes;
-  }
-  return classes[index];
-}
+std::vector<int32_t> SlotPlanner::plan(RankProgram &rank,
+                                       const std::vector<LiveRange> &ranges,
+                                       const std::vector<double> &start,
+                                       const std::vector<double> &end,
+                                       double slack) {
+  const auto &list = rank.instructions;
+  const bool timed = !start.empty();
+  std::vector<SizeClass> classes;
+  std::vector<int32_t> slotOf(ranges.size(), kNoSlot);
+  std::vector<uint8_t> queues = queuesOf(rank);
+  std::vector<std::vector<Ending>> endings(256); // per queue, by time
+  std::vector<size_t> ended(256, 0);             // of them, those already freed
 
-void SlotPlanner::plan(RankProgram &rank, RankRanges live, const Timing *timing,
-                       size_t rankNumber) {
-  auto &list = rank.instructions;
-  auto &[ranges, uses] = live;
-  // An end and a start that are equal on paper may differ by rounding.
-  const double slack = timing ? 1e-12 * timing->makespan : 0;
-  std::vector<int32_t> slotOf(ranges.size(), kNoSlot); // within its class
-
-  auto free = [&](uint8_t queue, double now) {
-    auto &list = endings[queue];
-    for (; ended[queue] < list.size() && list[ended[queue]].time <= now;
-         ++ended[queue]) {
-      const int32_t range = list[ended[queue]].range;
-      classOf(ranges[range]).freed.push_back(slotOf[range]);
+  size_t next = 0; // the live range that starts next
+  for (uint32_t begin = 0, stop = 0; begin < list.size(); begin = stop) {
+    stop = itemEnd(list, begin);
+    for (uint8_t queue : queues) {
+      size_t &k = ended[queue];
+      for (const auto &ending = endings[queue];
+           k < ending.size() &&
+           (!timed || ending[k].time <= start[begin] + slack);
+           ++k)
+        classes[ending[k].sizeClass].freed.push_back(ending[k].slot);
     }
-  };
-  std::vector<uint8_t> queues;
-  for (const Instruction &inst : list)
-    if (std::find(queues.begin(), queues.end(), inst.queue) == queues.end())
-      queues.push_back(inst.queue);
-
-  int32_t next = 0; // the live range that starts next
-  for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
-    end = itemEnd(list, begin);
-    const double now = timing ? timing->start[rankNumber][begin] + slack
-                              : std::numeric_limits<double>::infinity();
-    for (uint8_t queue : queues)
-      free(queue, now);
-    for (; next < static_cast<int32_t>(ranges.size()) &&
-           ranges[next].first == begin;
-         ++next) {
-      SizeClass &slots = classOf(ranges[next]);
+    for (; next < ranges.size() && ranges[next].first == begin; ++next) {
+      int32_t &sizeClass = classOf(ranges[next]);
+      if (sizeClass < 0) {
+        sizeClass = static_cast<int32_t>(classes.size());
+        classes.emplace_back().bytes = sizes[sizeIndexOf(ranges[next])];
+      }
+      SizeClass &slots = classes[sizeClass];
       slotOf[next] = slots.head < slots.freed.size() ? slots.freed[slots.head++]
                                                      : slots.numSlots++;
     }
-    for (uint32_t i = begin; i < end; ++i)
-      for (int32_t range : uses[i])
-        if (range != kNoSlot && ranges[range].last == end - 1) {
-          ranges[range].last = kNoInstruction; // once
+    for (uint32_t i = begin; i < stop; ++i)
+      for (int32_t range : list[i].slots)
+        if (range != kNoSlot && ranges[range].last == i)
           endings[list[begin].queue].push_back(
-              {timing ? timing->end[rankNumber][begin] : 0, range});
-        }
+              {timed ? end[begin] : 0, classOf(ranges[range]), slotOf[range]});
   }
 
   // Number the slots by size.
@@ -150,23 +148,17 @@ void SlotPlanner::plan(RankProgram &rank, RankRanges live, const Timing *timing,
               return a->bytes < b->bytes;
             });
   rank.slotBytes.clear();
-  for (SizeClass *slots : bySize) {
-    slots->head = rank.slotBytes.size(); // from here on the first slot
+  std::vector<int32_t> firstSlot(classes.size());
+  for (const SizeClass *slots : bySize) {
+    firstSlot[slots - classes.data()] =
+        static_cast<int32_t>(rank.slotBytes.size());
     rank.slotBytes.insert(rank.slotBytes.end(), slots->numSlots, slots->bytes);
   }
-  for (size_t i = 0; i < list.size(); ++i)
-    for (unsigned role = 0; role < uses[i].size(); ++role)
-      if (int32_t range = uses[i][role]; range != kNoSlot)
-        list[i].slots[role] =
-            static_cast<int32_t>(classOf(ranges[range]).head) + slotOf[range];
-
+  for (size_t i = 0; i < ranges.size(); ++i)
+    slotOf[i] += firstSlot[classOf(ranges[i])];
   for (const LiveRange &range : ranges)
-    classOfSize[sizeOf(range)] = -1;
-  classes.clear();
-  for (uint8_t queue : queues) {
-    endings[queue].clear();
-    ended[queue] = 0;
-  }
+    classOf(range) = -1;
+  return slotOf;
 }
 
 //===----------------------------------------------------------------------===//
@@ -181,16 +173,18 @@ public:
   explicit WaitPlanner(const Problem &problem)
       : problem(problem), lastOnComm(1 << 16, kNoInstruction) {}
 
-  /// Sets the waits of a rank whose instructions have slots 0 .. numSlots - 1.
-  void plan(RankProgram &rank, size_t numSlots);
+  /// Sets the waits of a rank whose instructions have slots.
+  void plan(RankProgram &rank);
 
 private:
   void touch(uint32_t inst, uint8_t queue, size_t cell, Access::Mode mode);
   void touchWeights(const RankProgram &rank, uint32_t i, size_t firstCell);
   void know(uint32_t inst);
+  bool isKnown(uint32_t inst) const { return known[queueOf[inst]] > inst; }
 
   const Problem &problem;
   size_t numQueues = 0;
+  std::vector<uint8_t> queueOf; ///< of every instruction, by queueIndex
   std::array<uint8_t, 256> queueIndex{};
 
   /// The last writer of every cell, and behind it the last reader since then on
@@ -219,7 +213,7 @@ void WaitPlanner::touch(uint32_t inst, uint8_t queue, size_t cell,
                         Access::Mode mode) {
   uint32_t *use = &lastUse[cell * (numQueues + 1)];
   auto after = [&](uint32_t earlier) {
-    if (earlier != kNoInstruction)
+    if (earlier != kNoInstruction && !isKnown(earlier))
       candidates.push_back(earlier);
   };
   after(use[0]);
@@ -272,20 +266,18 @@ void WaitPlanner::touchWeights(const RankProgram &rank, uint32_t i,
       touchStage(stage);
 }
 
-void WaitPlanner::plan(RankProgram &rank, size_t numSlots) {
+void WaitPlanner::plan(RankProgram &rank) {
+  const size_t numSlots = rank.slotBytes.size();
   auto &list = rank.instructions;
   std::array<uint32_t, 256> lastOnQueue;
   lastOnQueue.fill(kNoInstruction);
-  std::array<bool, 256> used{};
+  const std::vector<uint8_t> queues = queuesOf(rank);
+  numQueues = queues.size();
+  for (size_t q = 0; q < numQueues; ++q)
+    queueIndex[queues[q]] = static_cast<uint8_t>(q);
   bool weights = false;
-  for (const Instruction &inst : list) {
-    used[inst.queue] = true;
+  for (const Instruction &inst : list)
     weights |= inst.queue != 0 && !isTransfer(inst.op);
-  }
-  numQueues = 0;
-  for (size_t q = 0; q < used.size(); ++q)
-    if (used[q])
-      queueIndex[q] = static_cast<uint8_t>(numQueues++);
 
   size_t numCells = numSlots;
   stages.clear();
@@ -301,11 +293,13 @@ void WaitPlanner::plan(RankProgram &rank, size_t numSlots) {
   }
   lastUse.assign(numCells * (numQueues + 1), kNoInstruction);
   clock.resize(list.size() * numQueues);
+  queueOf.resize(list.size());
   rank.waits.clear();
 
   for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
     end = itemEnd(list, begin);
     const uint8_t queue = queueIndex[list[begin].queue];
+    std::fill(queueOf.begin() + begin, queueOf.begin() + end, queue);
     known.assign(numQueues, 0);
     if (lastOnQueue[queue] != kNoInstruction)
       know(lastOnQueue[queue]);
@@ -332,8 +326,7 @@ void WaitPlanner::plan(RankProgram &rank, size_t numSlots) {
     std::sort(candidates.begin(), candidates.end(), std::greater<>());
     const size_t firstWait = rank.waits.size();
     for (uint32_t candidate : candidates) {
-      if (candidate >= begin ||
-          known[queueIndex[list[candidate].queue]] > candidate)
+      if (candidate >= begin || isKnown(candidate))
         continue;
       rank.waits.push_back(candidate);
       know(candidate);
@@ -359,26 +352,6 @@ void WaitPlanner::plan(RankProgram &rank, size_t numSlots) {
 // Both
 //===----------------------------------------------------------------------===//
 
-/// The instructions of a rank as planning starts from them, or why it cannot.
-static Status prepare(RankProgram &rank, const BufferOptions &options,
-                      int32_t rankNumber) {
-  rank.waits.clear();
-  rank.slotBytes.clear();
-  for (size_t i = 0; i < rank.instructions.size(); ++i) {
-    Instruction &inst = rank.instructions[i];
-    inst.slots.fill(kNoSlot);
-    inst.numWaits = 0;
-    inst.firstWait = 0;
-    if (isTransfer(inst.op) && inst.queue == 0)
-      inst.queue = options.transferQueue;
-    if (inst.op == Op::Offload || inst.op == Op::Reload)
-      return Failure{"buffers of stashes that are offloaded cannot be planned "
-                     "yet; remove the offload and its reload",
-                     {rankNumber, static_cast<uint32_t>(i)}};
-  }
-  return success();
-}
-
 static std::string nameOf(const Tensor &tensor) {
   std::string text = tensor.kind == TensorKind::Activation ? "activation "
                      : tensor.kind == TensorKind::Gradient ? "gradient "
@@ -389,98 +362,104 @@ static std::string nameOf(const Tensor &tensor) {
   return text;
 }
 
-/// Finds the live ranges of a rank, or what it reads that is not there.
-static Result<RankRanges> findRanges(const Problem &problem,
-                                     LiveRangeFinder &finder,
-                                     const RankProgram &rank,
-                                     int32_t rankNumber) {
-  RankRanges live;
-  live.ranges = finder.run(rank.instructions, &live.uses);
+/// Moves transfers to their queue and gives every live range a slot of its own.
+static Status spread(const Problem &problem, LiveRangeFinder &finder,
+                     RankProgram &rank, int32_t number,
+                     const BufferOptions &options,
+                     std::vector<LiveRange> &ranges) {
+  auto &list = rank.instructions;
+  for (uint32_t i = 0; i < list.size(); ++i) {
+    if (list[i].op == Op::Offload || list[i].op == Op::Reload)
+      return Failure{"buffers of stashes that are offloaded cannot be planned "
+                     "yet; remove the offload and its reload",
+                     {number, i}};
+    if (isTransfer(list[i].op) && list[i].queue == 0)
+      list[i].queue = options.transferQueue;
+    list[i].slots.fill(kNoSlot);
+  }
   std::optional<Failure> failure;
-  for (size_t i = 0; i < rank.instructions.size(); ++i)
-    forEachAccess(
-        rank.instructions[i], problem.numStages(), [&](const Access &access) {
-          if (failure || live.uses[i][access.role] != kNoSlot)
-            return;
-          const std::string tensor = nameOf(access.tensor);
-          failure =
-              Failure{tensor + " is not on rank " + std::to_string(rankNumber) +
-                          " when `" + describe(rank.instructions[i]) +
-                          "` reads it; insert what computes or receives "
-                          "it before",
-                      {rankNumber, static_cast<uint32_t>(i)}};
-        });
+  ranges =
+      finder.run(list, [&](uint32_t i, const Access &access, int32_t range) {
+        list[i].slots[access.role] = range;
+        if (range != kNoSlot || failure)
+          return;
+        const std::string tensor = nameOf(access.tensor);
+        failure = Failure{tensor + " is not on rank " + std::to_string(number) +
+                              " when `" + describe(list[i]) +
+                              "` reads it; insert what computes or receives it "
+                              "before",
+                          {number, i}};
+      });
   if (failure)
     return *failure;
-  return live;
+  rank.slotBytes.clear();
+  for (const LiveRange &range : ranges)
+    rank.slotBytes.push_back(bytesOf(problem, {range.kind, range.stage, 0}));
+  return success();
 }
 
-/// When everything would happen if no slot were used twice, where transfers
-/// take time.
-static Result<std::optional<Timing>>
-timeWithoutReuse(Program program, const std::vector<RankRanges> &live) {
-  bool takesTime = false;
+/// Whether some transfer takes time.
+static bool transfersTakeTime(const Program &program) {
   for (const RankProgram &rank : program.ranks)
     for (const Instruction &inst : rank.instructions)
-      takesTime |=
-          isTransfer(inst.op) && program.problem.link.time(inst.bytes) > 0;
-  if (!takesTime)
-    return std::optional<Timing>();
-  WaitPlanner waits(program.problem);
-  for (size_t r = 0; r < program.ranks.size(); ++r) {
-    RankProgram &rank = program.ranks[r];
-    for (size_t i = 0; i < rank.instructions.size(); ++i)
-      rank.instructions[i].slots = live[r].uses[i];
-    waits.plan(rank, live[r].ranges.size());
-  }
-  std::optional<Timing> timing = simulateProgram(program);
-  if (!timing)
-    return Failure{"the program deadlocks, so that its buffers cannot be "
-                   "planned; verify it first"};
-  return timing;
+      if (isTransfer(inst.op) && program.problem.link.time(inst.bytes) > 0)
+        return true;
+  return false;
 }
 
 Result<BufferStatistics> planBuffers(Program &program,
                                      const BufferOptions &options) {
   const Problem &problem = program.problem;
-  std::vector<RankProgram> ranks = program.ranks;
+  const size_t numRanks = program.ranks.size();
+  std::vector<std::vector<LiveRange>> ranges(numRanks);
   LiveRangeFinder finder(problem);
-  std::vector<RankRanges> live;
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    const auto number = static_cast<int32_t>(r);
-    if (Status status = prepare(ranks[r], options, number); !status)
+  for (size_t r = 0; r < numRanks; ++r)
+    if (Status status = spread(problem, finder, program.ranks[r],
+                               static_cast<int32_t>(r), options, ranges[r]);
+        !status)
       return status.failure();
-    Result<RankRanges> found = findRanges(problem, finder, ranks[r], number);
-    if (!found)
-      return found.failure();
-    live.push_back(std::move(*found));
+
+  // When everything would happen if no slot were used twice.
+  WaitPlanner waits(problem);
+  std::optional<Timing> timing;
+  if (transfersTakeTime(program)) {
+    for (RankProgram &rank : program.ranks)
+      waits.plan(rank);
+    timing = simulateProgram(program);
+    if (!timing)
+      return Failure{"the program deadlocks, so that its buffers cannot be "
+                     "planned; verify it first"};
   }
 
-  Result<std::optional<Timing>> timing =
-      timeWithoutReuse({problem, ranks, program.rankSets}, live);
-  if (!timing)
-    return timing.failure();
   const std::vector<int64_t> persistent = persistentBytes(problem);
   SlotPlanner slots(problem);
-  WaitPlanner waits(problem);
   BufferStatistics statistics;
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    auto arena = [&] { return slotOffsets(ranks[r]).back(); };
-    bool planned = false;
-    if (*timing) {
-      slots.plan(ranks[r], live[r], &**timing, r);
-      // Rather wait than run out of memory.
-      planned =
-          problem.memory == 0 || persistent[r] + arena() <= problem.memory;
-    }
-    if (!planned)
-      slots.plan(ranks[r], std::move(live[r]), nullptr, r);
-    waits.plan(ranks[r], ranks[r].slotBytes.size());
-    statistics.slots += static_cast<int64_t>(ranks[r].slotBytes.size());
-    statistics.arenaBytes += arena();
-    statistics.waits += static_cast<int64_t>(ranks[r].waits.size());
+  for (size_t r = 0; r < numRanks; ++r) {
+    RankProgram &rank = program.ranks[r];
+    int64_t arena = 0;
+    auto plan = [&](const Timing *times) {
+      static const std::vector<double> kNoTimes;
+      // An end and a start that are equal on paper may differ by rounding.
+      std::vector<int32_t> slotOf =
+          slots.plan(rank, ranges[r], times ? times->start[r] : kNoTimes,
+                     times ? times->end[r] : kNoTimes,
+                     times ? 1e-12 * times->makespan : 0);
+      arena = slotOffsets(rank).back();
+      return slotOf;
+    };
+    std::vector<int32_t> slotOf = plan(timing ? &*timing : nullptr);
+    // Rather wait than run out of memory.
+    if (timing && problem.memory > 0 && persistent[r] + arena > problem.memory)
+      slotOf = plan(nullptr);
+    for (Instruction &inst : rank.instructions)
+      for (int32_t &slot : inst.slots)
+        if (slot != kNoSlot)
+          slot = slotOf[slot];
+    waits.plan(rank);
+    statistics.slots += static_cast<int64_t>(rank.slotBytes.size());
+    statistics.arenaBytes += arena;
+    statistics.waits += static_cast<int64_t>(rank.waits.size());
   }
-  program.ranks = std::move(ranks);
   return statistics;
 }
 

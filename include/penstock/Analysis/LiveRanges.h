@@ -30,32 +30,69 @@ struct LiveRange {
   TensorKind kind = TensorKind::Activation;
   int32_t stage = 0;
   uint32_t first = 0; ///< first instruction of the item that writes the tensor
-  uint32_t last = 0;  ///< last instruction of the last item that touches it
-  int64_t bytes = 0;
+  uint32_t last = 0;  ///< the instruction that touches it last
+  uint32_t end = 0;   ///< behind the item of that
 };
-
-/// For each instruction and role, the live range that it touches, or kNoSlot.
-using RangeUses = std::vector<std::array<int32_t, 4>>;
 
 /// Finds the live ranges of one rank after another.
 class LiveRangeFinder {
 public:
-  explicit LiveRangeFinder(const Problem &problem);
+  explicit LiveRangeFinder(const Problem &problem)
+      : problem(problem), rowOf(3 * problem.stages.size(), kNoRow) {}
 
-  /// Live ranges of a well-formed list, by `first`. A read of a tensor that is
-  /// not on the rank belongs to none.
-  std::vector<LiveRange> run(std::span<const Instruction> list,
-                             RangeUses *uses = nullptr);
+  /// Live ranges of a well-formed list, by `first`. Calls `fn(instruction,
+  /// access, range)` for every access, where `range` is kNoSlot when the tensor
+  /// is not on the rank.
+  template <typename Fn>
+  std::vector<LiveRange> run(std::span<const Instruction> list, Fn &&fn) {
+    clear(list.size());
+    std::vector<LiveRange> ranges;
+    ranges.reserve(list.size());
+    uint32_t begin = 0, end = 0;
+    for (uint32_t i = 0; i < list.size(); ++i) {
+      if (i == end) {
+        begin = i;
+        end = itemEnd(list, begin);
+      }
+      forEachAccess(list[i], problem.numStages(), [&](const Access &access) {
+        int32_t &range = current(access.tensor);
+        if (access.mode == Access::Write) {
+          range = static_cast<int32_t>(ranges.size());
+          ranges.push_back(
+              {access.tensor.kind, access.tensor.stage, begin, i, end});
+        }
+        if (range != kNoSlot) {
+          ranges[range].last = i;
+          ranges[range].end = end;
+        }
+        fn(i, access, range);
+      });
+    }
+    return ranges;
+  }
 
 private:
-  int32_t &current(const Tensor &tensor);
+  static constexpr int64_t kNoRow = -1, kSparseRow = -2;
+
+  /// The live range of a tensor at this point of the list.
+  int32_t &current(const Tensor &tensor) {
+    const size_t key =
+        static_cast<size_t>(tensor.kind) * problem.stages.size() +
+        static_cast<size_t>(tensor.stage);
+    const int64_t row = rowOf[key];
+    return row >= 0 ? dense[row + tensor.microbatch]
+                    : currentSlow(key, tensor.microbatch);
+  }
+  int32_t &currentSlow(size_t key, int32_t microbatch);
+  void clear(size_t listSize);
 
   const Problem &problem;
   std::vector<int64_t> rowOf;  ///< of (kind, stage), start in `dense`
   std::vector<size_t> touched; ///< entries of rowOf in use
   std::vector<int32_t> dense;  ///< live range of (kind, stage, mb)
-  size_t denseLimit = 0;       ///< beyond it rows go to `sparse`: a
-  std::unordered_map<uint64_t, int32_t> sparse; ///< list far from complete
+  size_t denseLimit = 0;       ///< beyond it rows go to `sparse`: a list that
+                               ///< is far from complete
+  std::unordered_map<uint64_t, int32_t> sparse;
 };
 
 } // namespace penstock

@@ -1,8 +1,8 @@
 //===- Lowering.h - From an order to a program ------------------*- C++ -*-===//
 //
 // Two steps, both linear: transfers are placed so that they cannot deadlock and
-// cost no time when they are free, then every tensor gets a slot and every queue
-// the waits it needs.
+// cost no time when they are free, then every tensor gets a slot and every
+// queue the waits it needs.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,7 +24,8 @@ struct TransferStatistics {
 
 /// Inserts the sends and receives that an order needs (docs/lowering.md). All
 /// transfers stay on queue 0, so the result is a complete program that runs
-/// strictly in host order. Fails on an order that cannot run.
+/// strictly in host order. Fails on an order that cannot run, and leaves it as
+/// it was. The order must be well-formed.
 Result<TransferStatistics> insertTransfers(Program &order,
                                            const TransferOptions &options = {});
 
@@ -38,8 +39,9 @@ struct BufferStatistics {
   int64_t waits = 0;
 };
 
-/// Gives every tensor a slot and every instruction its waits. Needs a complete
-/// program; existing slots and waits are planned anew.
+/// Gives every tensor a slot and every instruction its waits
+/// (docs/lowering.md). Needs a complete, well-formed program; existing slots
+/// and waits are planned anew. A failure leaves the program half planned.
 Result<BufferStatistics> planBuffers(Program &program,
                                      const BufferOptions &options = {});
 

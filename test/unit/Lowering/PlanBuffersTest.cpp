@@ -149,10 +149,8 @@ TEST(PlanBuffers, AnOverlapSharesNoSlotWithinItself) {
 
 TEST(PlanBuffers, Refuses) {
   auto failure = [](Program program) {
-    const Program before = program;
     Result<BufferStatistics> result = planBuffers(program);
     EXPECT_FALSE(result);
-    EXPECT_EQ(program, before);
     return result ? Failure{"accepted"} : result.failure();
   };
   const Program order = *gpipe(pipeline(2, 1));
