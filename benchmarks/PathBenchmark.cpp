@@ -1,4 +1,4 @@
-//===- PathBenchmark.cpp - From a problem to a verified program -----------===//
+//===- PathBenchmark.cpp - From a problem to a program file ---------------===//
 //
 // Every step of the C++ path on its own, and the path as a whole, for 1F1B on
 // 64 ranks: 325 to 2600 micro-batches are 0.12 to 1 million instructions. Time
@@ -12,6 +12,7 @@
 #include "penstock/Analysis/Simulate.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Lowering/Lowering.h"
+#include "penstock/Program/File.h"
 #include "penstock/Schedule/Schedule.h"
 
 #include <benchmark/benchmark.h>
@@ -114,6 +115,13 @@ static void deadlock(benchmark::State &state) {
   });
 }
 
+static void verify_all(benchmark::State &state) {
+  measure(state, formsOf(state).planned, [](const Program &program) {
+    if (!verify(program).accepted())
+      std::abort();
+  });
+}
+
 static void simulate_order(benchmark::State &state) {
   measure(state, formsOf(state).order, [](const Program &program) {
     benchmark::DoNotOptimize(simulateOrder(program).value());
@@ -126,6 +134,12 @@ static void simulate_program(benchmark::State &state) {
   });
 }
 
+static void write_file(benchmark::State &state) {
+  measure(state, formsOf(state).planned, [](const Program &program) {
+    benchmark::DoNotOptimize(serialize(program));
+  });
+}
+
 static void whole_path(benchmark::State &state) {
   measure(state, problemOf(state), [](const Problem &problem) {
     Program program = orderOf(problem);
@@ -134,6 +148,7 @@ static void whole_path(benchmark::State &state) {
     if (!checkDeadlock(program, Semantics::Closure).ok)
       std::abort();
     benchmark::DoNotOptimize(simulateProgram(program).value());
+    benchmark::DoNotOptimize(serialize(program));
   });
 }
 
@@ -149,8 +164,10 @@ BENCHMARK(order)->Apply(sizes);
 BENCHMARK(transfers)->Apply(sizes);
 BENCHMARK(buffers)->Apply(sizes);
 BENCHMARK(deadlock)->Apply(sizes);
+BENCHMARK(verify_all)->Apply(sizes);
 BENCHMARK(simulate_order)->Apply(sizes);
 BENCHMARK(simulate_program)->Apply(sizes);
+BENCHMARK(write_file)->Apply(sizes);
 BENCHMARK(whole_path)->Apply(sizes);
 
 BENCHMARK_MAIN();

@@ -330,8 +330,74 @@ TEST(PlanBuffers, FreeTransfersCostNoTimeWhateverTheCosts) {
 
 TEST(PlanBuffers, EverythingOnTheGridVerifies) {
   forEachOrder(8, 16, [](const Program &order) {
-    const Program program = lowered(order);
-    EXPECT_TRUE(checkDeadlock(program, Semantics::Closure).ok);
-    EXPECT_TRUE(checkDeadlock(program, Semantics::Documented).ok);
+    for (bool group : {false, true}) {
+      Program program = order;
+      ASSERT_TRUE(insertTransfers(program, {.group = group}));
+      for (bool planned : {false, true}) {
+        if (planned) {
+          ASSERT_TRUE(planBuffers(program));
+        }
+        const Verdict verdict = verify(program);
+        EXPECT_TRUE(verdict.accepted()) << verdict.findings[0].message;
+        EXPECT_TRUE(verdict.deadlockFree);
+        EXPECT_TRUE(verdict.documentedOk);
+        EXPECT_EQ(verdict.minCapacity, 0);
+      }
+    }
   });
+}
+
+TEST(PlanBuffers, TransfersThatTakeTimeVerifyToo) {
+  forEachOrder(5, 7, [](Program order) {
+    order.problem.link = {0.25, 100};
+    const Program program = lowered(order);
+    const Verdict verdict = verify(program);
+    EXPECT_TRUE(verdict.accepted()) << verdict.findings[0].message;
+    for (const RankProgram &rank : program.ranks)
+      EXPECT_TRUE(isOrdered(program.problem, rank));
+  });
+}
+
+/// The program without wait `w` of instruction `i`.
+static Program withoutWait(Program program, size_t rank, size_t i, unsigned w) {
+  RankProgram &list = program.ranks[rank];
+  Instruction &inst = list.instructions[i];
+  list.waits.erase(list.waits.begin() + inst.firstWait + w);
+  if (--inst.numWaits == 0)
+    inst.firstWait = 0;
+  for (++i; i < list.instructions.size(); ++i)
+    if (list.instructions[i].numWaits)
+      --list.instructions[i].firstWait;
+  return program;
+}
+
+TEST(PlanBuffers, TheVerifierMissesEveryWait) {
+  forEachOrder(4, 4, [](const Program &order) {
+    const Program program = lowered(order);
+    for (size_t r = 0; r < program.ranks.size(); ++r)
+      for (size_t i = 0; i < program.ranks[r].instructions.size(); ++i) {
+        const Instruction &inst = program.ranks[r].instructions[i];
+        for (unsigned w = 0; w < inst.numWaits; ++w)
+          EXPECT_FALSE(verify(withoutWait(program, r, i, w)).accepted())
+              << "rank " << r << ": " << describe(inst) << "\n"
+              << listing(program.ranks[r]);
+      }
+  });
+}
+
+// P. Qi et al. (arXiv:2401.10241), table 6: 1F1B whose transfers take time.
+// With the fewest slots the makespan would be 1462.759.
+TEST(PlanBuffers, SlotsThatAreStillOnTheirWayAreNotReused) {
+  Problem problem = pipeline(8, 24, cost(18.522, 18.086, 9.337), 0.601);
+  for (Stage &stage : problem.stages)
+    stage.bytes = {1000, 5000, 0, 0, 0};
+  const Program order = *oneForwardOneBackward(problem);
+  EXPECT_NEAR(simulateOrder(order)->makespan, 1456.749, 0.001);
+  const Program program = lowered(order);
+  EXPECT_NEAR(simulateProgram(program)->makespan, 1459.153, 0.001);
+
+  // Rather wait than run out of memory.
+  Program tight = order;
+  tight.problem.memory = 1;
+  EXPECT_NEAR(simulateProgram(lowered(tight))->makespan, 1462.759, 0.001);
 }
