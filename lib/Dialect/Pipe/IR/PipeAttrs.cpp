@@ -246,9 +246,6 @@ void LinkAttr::print(AsmPrinter &printer) const {
 LogicalResult
 LinkAttr::verify(llvm::function_ref<InFlightDiagnostic()> emitError,
                  Number latency, Number bytesPerTime) {
-  if (bytesPerTime.has() && *bytesPerTime == 0)
-    return emitError() << "bytes_per_time must not be 0: leave it out where "
-                          "sizes do not matter";
   return success(
       succeeded(verifyNumber(emitError, "latency", latency)) &&
       succeeded(verifyNumber(emitError, "bytes_per_time", bytesPerTime)));

@@ -407,8 +407,9 @@ static Operation *create(Location loc, const Instruction &inst,
   auto name =
       *RegisteredOperationName::lookup(TypeID::get<OpTy>(), loc.getContext());
   return Operation::create(loc, name, TypeRange(), ValueRange(),
-                           DictionaryAttr(), OpaqueProperties(&props),
-                           BlockRange(), /*numRegions=*/0);
+                           DictionaryAttr::get(loc.getContext()),
+                           OpaqueProperties(&props), BlockRange(),
+                           /*numRegions=*/0);
 }
 
 Operation *createInstruction(Location loc, const Instruction &inst,

@@ -304,15 +304,15 @@ void ScheduleOp::print(OpAsmPrinter &printer) {
     printClause(printer, "ranks", getRanks());
   if (getMicrobatches() != -1)
     printClause(printer, "microbatches", getMicrobatches());
-  if (getMemory() != -1)
-    printClause(printer, "memory", getMemory());
-  if (getLinkAttr())
-    printClause(printer, "link", getLinkAttr());
   if (!getChains().empty()) {
     printer << " chains([";
     llvm::interleaveComma(getChains(), printer);
     printer << "])";
   }
+  if (getMemory() != -1)
+    printClause(printer, "memory", getMemory());
+  if (getLinkAttr())
+    printClause(printer, "link", getLinkAttr());
   if (getFamilyAttr())
     printClause(printer, "using", Attribute(getFamilyAttr()));
   printCostsAndBytes(printer, getCostsAttr(), getBytesAttr());

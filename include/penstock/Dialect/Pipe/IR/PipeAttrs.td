@@ -74,12 +74,8 @@ def Pipe_BytesAttr : Pipe_Attr<"Bytes", "bytes"> {
   let genVerifyDecl = 1;
   let builders = [
     AttrBuilder<(ins "const ::penstock::StageBytes &":$bytes), [{
-      auto size = [](int64_t n) {
-        return n ? std::optional<int64_t>(n) : std::nullopt;
-      };
-      return $_get($_ctxt, size(bytes.output), size(bytes.stash),
-                   size(bytes.parameters), size(bytes.gradients),
-                   size(bytes.optimizer));
+      return $_get($_ctxt, bytes.output, bytes.stash, bytes.parameters,
+                   bytes.gradients, bytes.optimizer);
     }]>];
   let extraClassDeclaration = [{
     /// The sizes with every default filled in.
@@ -90,8 +86,8 @@ def Pipe_BytesAttr : Pipe_Attr<"Bytes", "bytes"> {
 def Pipe_LinkAttr : Pipe_Attr<"Link", "link"> {
   let summary = "the link between two ranks";
   let description = [{
-    A transfer of n bytes takes `latency` + n / `bytes_per_time`. Without
-    `latency` it is 0, without `bytes_per_time` sizes do not matter.
+    A transfer of n bytes takes `latency` + n / `bytes_per_time`. Either is 0
+    when it is left out; where `bytes_per_time` is 0, sizes do not matter.
 
     ```mlir
     #pipe.link<latency = 0.6, bytes_per_time = 5.0e+07>
@@ -103,8 +99,7 @@ def Pipe_LinkAttr : Pipe_Attr<"Link", "link"> {
   let genVerifyDecl = 1;
   let builders = [
     AttrBuilder<(ins "const ::penstock::Link &":$link), [{
-      return $_get($_ctxt, link.latency ? Number(link.latency) : Number(),
-                   link.bytesPerTime ? Number(link.bytesPerTime) : Number());
+      return $_get($_ctxt, Number(link.latency), Number(link.bytesPerTime));
     }]>];
   let extraClassDeclaration = [{
     /// The link with every default filled in.
