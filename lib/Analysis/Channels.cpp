@@ -17,44 +17,46 @@ class BucketSort {
 public:
   explicit BucketSort(size_t numKeys) : bucketOfKey(numKeys, kNone) {}
 
-  /// Sorts the n elements at `data` by key, in order of first appearance, and
-  /// calls `bucket(first, count)` for each run of equal keys.
+  /// Sorts `count` elements of `data` from `first` on by key, keys in order of
+  /// first appearance; calls `bucket(first, count)` for each run of equal keys.
   template <typename KeyFn, typename BucketFn>
-  void sort(uint32_t *data, size_t n, KeyFn key, BucketFn bucket) {
+  void sort(std::vector<uint32_t> &data, uint32_t first, uint32_t count,
+            KeyFn key, BucketFn bucket) {
     keys.clear();
     counts.clear();
-    bucketOf.resize(n);
-    for (size_t i = 0; i < n; ++i) {
-      uint32_t &b = bucketOfKey[key(data[i])];
+    bucketOf.resize(count);
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t k = key(data[first + i]);
+      uint32_t &b = bucketOfKey[k];
       if (b == kNone) {
         b = static_cast<uint32_t>(counts.size());
-        keys.push_back(key(data[i]));
+        keys.push_back(k);
         counts.push_back(0);
       }
       bucketOf[i] = b;
       ++counts[b];
     }
-    for (size_t k : keys)
+    for (uint32_t k : keys)
       bucketOfKey[k] = kNone;
     if (counts.size() > 1) {
-      scratch.assign(data, data + n);
+      scratch.assign(data.begin() + first, data.begin() + first + count);
       positions.resize(counts.size());
-      std::exclusive_scan(counts.begin(), counts.end(), positions.begin(), 0u);
-      for (size_t i = 0; i < n; ++i)
+      std::exclusive_scan(counts.begin(), counts.end(), positions.begin(),
+                          first);
+      for (uint32_t i = 0; i < count; ++i)
         data[positions[bucketOf[i]]++] = scratch[i];
     }
     // `bucket` may sort again with another BucketSort, not with this one.
-    for (uint32_t first = 0; uint32_t count : counts) {
-      bucket(first, count);
-      first += count;
+    for (uint32_t n : counts) {
+      bucket(first, n);
+      first += n;
     }
   }
 
 private:
   static constexpr uint32_t kNone = ~0u;
   std::vector<uint32_t> bucketOfKey;
-  std::vector<size_t> keys;
-  std::vector<uint32_t> counts, positions, bucketOf, scratch;
+  std::vector<uint32_t> keys, counts, positions, bucketOf, scratch;
 };
 
 /// One end of a channel, before the ends are joined.
@@ -74,7 +76,7 @@ struct Collective {
   int32_t set, stage, microbatch;
   uint32_t occurrence;
   int32_t rank;
-  uint32_t event;
+  uint32_t user; ///< index of Channels::users
 
   auto identity() const { return std::tie(op, comm, set, stage, microbatch); }
 };
@@ -100,8 +102,8 @@ static void joinCollectives(const Program &program,
                             std::vector<Collective> &all, Channels &result) {
   std::sort(all.begin(), all.end(),
             [](const Collective &a, const Collective &b) {
-              return std::tuple(a.identity(), a.rank, a.event) <
-                     std::tuple(b.identity(), b.rank, b.event);
+              return std::tuple(a.identity(), a.rank, a.user) <
+                     std::tuple(b.identity(), b.rank, b.user);
             });
   for (size_t i = 1; i < all.size(); ++i)
     if (all[i].identity() == all[i - 1].identity() &&
@@ -116,13 +118,13 @@ static void joinCollectives(const Program &program,
     const Collective &head = all[first];
     const Instruction &inst =
         program.ranks[head.rank]
-            .instructions[head.event - result.base[head.rank]];
+            .instructions[result.users[head.user] - result.base[head.rank]];
     bool complete = true;
     for (end = first;
          end < all.size() && all[end].identity() == head.identity() &&
          all[end].occurrence == head.occurrence;
          ++end) {
-      result.members.push_back(all[end].event);
+      result.members.push_back(all[end].user);
       complete &= isInRankSet(program, inst, all[end].rank);
     }
     complete &= end - first == rankSetSize(program, inst);
@@ -137,51 +139,59 @@ Channels::Channels(const Program &program) {
   std::vector<ChannelEnd> ends;
   std::vector<Collective> collectives;
   std::vector<int32_t> canonical = canonicalSets(program);
+  // Of each user of this rank, what it is sorted by.
+  std::vector<uint16_t> comms;
+  std::vector<uint32_t> peers;
 
-  base.reserve(numRanks + 1);
   base.push_back(0);
-  transfers.reserve(program.numInstructions());
+  users.reserve(program.numInstructions());
+  itemOf.reserve(program.numInstructions() + 1);
+  byChannel.reserve(program.numInstructions());
   for (int32_t r = 0; const RankProgram &rank : program.ranks) {
-    const auto &insts = rank.instructions;
-    const size_t ownFirst = transfers.size();
-    firstTransfer.push_back(static_cast<uint32_t>(ownFirst));
-    for (uint32_t i = 0; const Instruction &inst : insts) {
-      if (isTransfer(inst.op))
-        transfers.push_back(i);
-      else if (isCollective(inst.op))
-        collectives.push_back({static_cast<uint8_t>(inst.op), inst.comm,
-                               inst.peer < 0 ? -1 : canonical[inst.peer],
-                               inst.stage, inst.microbatch, 0, r,
-                               base.back() + i});
-      ++i;
+    const uint32_t first = static_cast<uint32_t>(users.size());
+    const uint32_t own = static_cast<uint32_t>(byChannel.size());
+    firstUser.push_back(first);
+    comms.clear();
+    peers.clear();
+    for (uint32_t event = base.back();
+         const Instruction &inst : rank.instructions) {
+      if (usesComm(inst.op)) {
+        const uint32_t user = static_cast<uint32_t>(users.size());
+        users.push_back(event);
+        itemOf.push_back(inst.joined ? itemOf.back() : user);
+        comms.push_back(inst.comm);
+        peers.push_back(2 * static_cast<uint32_t>(inst.peer) +
+                        (inst.op == Op::Recv));
+        if (isTransfer(inst.op))
+          byChannel.push_back(user);
+        else
+          collectives.push_back({static_cast<uint8_t>(inst.op), inst.comm,
+                                 inst.peer < 0 ? -1 : canonical[inst.peer],
+                                 inst.stage, inst.microbatch, 0, r, user});
+      }
+      ++event;
     }
-    uint32_t *own = transfers.data() + ownFirst;
-    const size_t count = transfers.size() - ownFirst;
-    auto addEnd = [&](uint32_t first, uint32_t n) {
-      const Instruction &inst = insts[transfers[first]];
-      bool isRecv = inst.op == Op::Recv;
-      ends.push_back({inst.comm, isRecv ? inst.peer : r, isRecv ? r : inst.peer,
-                      isRecv, first, n});
+    auto addEnd = [&](uint32_t position, uint32_t count) {
+      const uint32_t user = byChannel[position] - first;
+      const int32_t peer = static_cast<int32_t>(peers[user] / 2);
+      const bool isRecv = peers[user] % 2;
+      ends.push_back({comms[user], isRecv ? peer : r, isRecv ? r : peer, isRecv,
+                      position, count});
     };
     byComm.sort(
-        own, count, [&](uint32_t i) { return insts[i].comm; },
-        [&](uint32_t first, uint32_t n) {
+        byChannel, own, static_cast<uint32_t>(byChannel.size()) - own,
+        [&](uint32_t user) { return comms[user - first]; },
+        [&](uint32_t position, uint32_t count) {
           byPeer.sort(
-              own + first, n,
-              [&](uint32_t i) {
-                return 2 * static_cast<size_t>(insts[i].peer) +
-                       (insts[i].op == Op::Recv);
-              },
-              [&](uint32_t inner, uint32_t m) {
-                addEnd(static_cast<uint32_t>(ownFirst) + first + inner, m);
-              });
+              byChannel, position, count,
+              [&](uint32_t user) { return peers[user - first]; }, addEnd);
         });
-    for (size_t t = ownFirst; t < transfers.size(); ++t)
-      transfers[t] += base.back();
-    base.push_back(base.back() + static_cast<uint32_t>(insts.size()));
+    base.push_back(base.back() +
+                   static_cast<uint32_t>(rank.instructions.size()));
     ++r;
   }
-  firstTransfer.push_back(static_cast<uint32_t>(transfers.size()));
+  firstUser.push_back(static_cast<uint32_t>(users.size()));
+  itemOf.push_back(firstUser.back());
 
   std::sort(ends.begin(), ends.end(),
             [](const ChannelEnd &a, const ChannelEnd &b) {
@@ -207,10 +217,9 @@ Matching penstock::matchTransfers(const Program &program) {
                                kNoInstruction);
   for (const Channel &channel : channels.channels)
     for (uint32_t k = 0; k < channel.numPairs(); ++k) {
-      uint32_t send = channels.transfers[channel.firstSend + k] -
-                      channels.base[channel.source];
-      uint32_t recv = channels.transfers[channel.firstRecv + k] -
-                      channels.base[channel.destination];
+      uint32_t send = channels.send(channel, k) - channels.base[channel.source];
+      uint32_t recv =
+          channels.recv(channel, k) - channels.base[channel.destination];
       matching.partner[channel.source][send] = recv;
       matching.partner[channel.destination][recv] = send;
     }

@@ -17,7 +17,7 @@
 namespace penstock {
 
 /// All transfers of one (communicator, source, destination). Positions are
-/// into Channels::transfers.
+/// into Channels::byChannel.
 struct Channel {
   uint16_t comm = 0;
   int32_t source = -1, destination = -1;
@@ -36,17 +36,37 @@ struct Meeting {
 struct Channels {
   explicit Channels(const Program &program);
 
-  std::vector<uint32_t> base;      ///< first event of each rank, and the end
-  std::vector<uint32_t> transfers; ///< events, grouped by channel end
-  std::vector<uint32_t> firstTransfer; ///< position of each rank's, and the end
-  std::vector<Channel> channels;       ///< by (comm, source, destination)
-  std::vector<uint32_t> members;       ///< events, grouped by meeting
+  /// First event of each rank, and the end.
+  std::vector<uint32_t> base;
+  /// Events that use a communicator, rank by rank in host order; the first of
+  /// each rank, and the end.
+  std::vector<uint32_t> users, firstUser;
+  /// Of each user, the first user of its item; one more that begins an item.
+  std::vector<uint32_t> itemOf;
+  /// Transfers, as indices of `users`, grouped by channel end.
+  std::vector<uint32_t> byChannel;
+  /// By (comm, source, destination).
+  std::vector<Channel> channels;
+  /// Collectives, as indices of `users`, grouped by meeting.
+  std::vector<uint32_t> members;
   std::vector<Meeting> meetings;
+
+  uint32_t send(const Channel &channel, uint32_t k) const {
+    return users[byChannel[channel.firstSend + k]];
+  }
+  uint32_t recv(const Channel &channel, uint32_t k) const {
+    return users[byChannel[channel.firstRecv + k]];
+  }
+  uint32_t member(const Meeting &meeting, uint32_t k) const {
+    return users[members[meeting.first + k]];
+  }
 };
 
-inline bool onSameChannelEnd(const Instruction &a, const Instruction &b) {
-  return a.op == b.op && a.peer == b.peer && a.comm == b.comm;
-}
+/// True when the program ends under closure semantics even if every rank runs
+/// strictly in host order, as if it had one queue. That has more order than the
+/// program, so it implies closure, and it needs no graph: a cursor per rank.
+/// False says nothing.
+bool runsInHostOrder(const Channels &channels);
 
 /// The rank set of a collective: the set named by `peer`, or all ranks.
 inline size_t rankSetSize(const Program &program, const Instruction &inst) {

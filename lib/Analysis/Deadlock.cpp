@@ -10,6 +10,7 @@
 
 #include "Channels.h"
 #include "Items.h"
+#include "Rules.h"
 
 #include "penstock/Analysis/EventGraph.h"
 
@@ -325,7 +326,7 @@ std::vector<Site> Blockage::unmatched() const {
   std::vector<uint8_t> alone(channels.base.back());
   for (const Meeting &meeting : channels.meetings)
     for (uint32_t k = 0; k < meeting.count; ++k)
-      alone[channels.members[meeting.first + k]] = !meeting.complete;
+      alone[channels.member(meeting, k)] = !meeting.complete;
 
   std::vector<Site> result;
   for (size_t f = 0; f < front.size(); ++f) {
@@ -363,8 +364,20 @@ static DeadlockResult check(const Program &program, Semantics semantics,
 }
 
 DeadlockResult penstock::checkDeadlock(const Program &program,
+                                       const Channels &channels,
                                        Semantics semantics) {
+  // Host order implies closure, and closure implies documented.
+  if (runsInHostOrder(channels)) {
+    DeadlockResult result;
+    result.ok = true;
+    return result;
+  }
   return check(program, semantics, nullptr);
+}
+
+DeadlockResult penstock::checkDeadlock(const Program &program,
+                                       Semantics semantics) {
+  return checkDeadlock(program, Channels(program), semantics);
 }
 
 DeadlockResult

@@ -5,6 +5,7 @@
 #include "Channels.h"
 #include "Items.h"
 
+#include <iterator>
 #include <numeric>
 
 using namespace penstock;
@@ -49,7 +50,7 @@ uint32_t EventGraph::addEvent() {
 void EventGraph::addRanks(const Program &program, Coupling coupling,
                           const Channels &channels) {
   ItemWalk items;
-  std::vector<uint32_t> endOf;
+  std::vector<uint32_t> endOf, itemOf;
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const RankProgram &rank = program.ranks[r];
     const uint32_t first = base[r];
@@ -74,45 +75,47 @@ void EventGraph::addRanks(const Program &program, Coupling coupling,
       for (uint32_t predecessor : predecessors)
         addArc(endOf[predecessor], start);
     });
-    if (coupling == Coupling::Closure)
-      continue;
-    // Transfers of one group on one channel keep their order.
-    for (uint32_t t = channels.firstTransfer[r] + 1;
-         t < channels.firstTransfer[r + 1]; ++t) {
-      uint32_t before = channels.transfers[t - 1],
-               after = channels.transfers[t];
-      if (items.headOf[before - first] == items.headOf[after - first] &&
-          onSameChannelEnd(rank.instructions[before - first],
-                           rank.instructions[after - first]))
+    if (coupling != Coupling::Closure)
+      std::transform(items.headOf.begin(), items.headOf.end(),
+                     std::back_inserter(itemOf),
+                     [first](uint32_t head) { return first + head; });
+  }
+  if (coupling == Coupling::Closure)
+    return;
+  // Transfers of one group on one channel keep their order.
+  for (const Channel &channel : channels.channels) {
+    auto keepOrder = [&](uint32_t before, uint32_t after) {
+      if (itemOf[before] == itemOf[after])
         addArc(before, after);
-    }
+    };
+    for (uint32_t k = 1; k < channel.numSends; ++k)
+      keepOrder(channels.send(channel, k - 1), channels.send(channel, k));
+    for (uint32_t k = 1; k < channel.numRecvs; ++k)
+      keepOrder(channels.recv(channel, k - 1), channels.recv(channel, k));
   }
 }
 
 /// Joins what meets across ranks; what misses a partner stays pending for ever.
 void EventGraph::couple(const Channels &channels, Coupling coupling) {
   for (const Channel &channel : channels.channels) {
-    const uint32_t *sends = &channels.transfers[channel.firstSend];
-    const uint32_t *recvs = &channels.transfers[channel.firstRecv];
     const uint32_t numPairs = channel.numPairs();
     for (uint32_t k = 0; k < numPairs; ++k) {
       if (coupling == Coupling::Buffered)
-        addArc(sends[k], recvs[k]);
+        addArc(channels.send(channel, k), channels.recv(channel, k));
       else
-        unite(sends[k], recvs[k]);
+        unite(channels.send(channel, k), channels.recv(channel, k));
     }
     for (uint32_t k = numPairs; k < channel.numRecvs; ++k)
-      ++pending[recvs[k]];
+      ++pending[channels.recv(channel, k)];
     // Under Buffered this is the token of every send.
     for (uint32_t k = coupling == Coupling::Buffered ? 0 : numPairs;
          k < channel.numSends; ++k)
-      ++pending[sends[k]];
+      ++pending[channels.send(channel, k)];
   }
   for (const Meeting &meeting : channels.meetings) {
-    const uint32_t *members = &channels.members[meeting.first];
     for (uint32_t k = 1; k < meeting.count; ++k)
-      unite(members[0], members[k]);
-    pending[members[0]] += !meeting.complete;
+      unite(channels.member(meeting, 0), channels.member(meeting, k));
+    pending[channels.member(meeting, 0)] += !meeting.complete;
   }
 }
 
@@ -199,14 +202,14 @@ std::optional<int64_t> penstock::minCapacity(const Program &program) {
   for (uint32_t c = 0; c < channels.channels.size(); ++c) {
     const Channel &channel = channels.channels[c];
     for (uint32_t k = 0; k < channel.numRecvs; ++k)
-      channelOf[channels.transfers[channel.firstRecv + k]] = c;
+      channelOf[channels.recv(channel, k)] = c;
     live.push_back(c);
   }
   auto grant = [&](uint32_t c) {
     const Channel &channel = channels.channels[c];
     if (granted[c] == channel.numSends)
       return false;
-    uint32_t send = channels.transfers[channel.firstSend + granted[c]++];
+    uint32_t send = channels.send(channel, granted[c]++);
     if (--open[graph.root[send]] == 0)
       order.push_back(graph.root[send]);
     return true;

@@ -109,14 +109,12 @@ private:
   }
 
   void checkChannel(const Channel &channel) {
-    const uint32_t *sends = channels.transfers.data() + channel.firstSend;
-    const uint32_t *recvs = channels.transfers.data() + channel.firstRecv;
     const std::string name = "from rank " + std::to_string(channel.source) +
                              " to rank " + std::to_string(channel.destination) +
                              " on communicator " + std::to_string(channel.comm);
     for (uint32_t k = 0; k < channel.numPairs(); ++k) {
-      const Site send = siteOf(sends[k], channel.source);
-      const Site recv = siteOf(recvs[k], channel.destination);
+      const Site send = siteOf(channels.send(channel, k), channel.source);
+      const Site recv = siteOf(channels.recv(channel, k), channel.destination);
       const Instruction &a = at(send), &b = at(recv);
       if (a.payload == b.payload && a.stage == b.stage &&
           a.microbatch == b.microbatch && a.bytes == b.bytes)
@@ -138,8 +136,9 @@ private:
       return;
     const bool extraSend = channel.numSends > channel.numRecvs;
     const uint32_t first = channel.numPairs();
-    const Site site = extraSend ? siteOf(sends[first], channel.source)
-                                : siteOf(recvs[first], channel.destination);
+    const Site site =
+        extraSend ? siteOf(channels.send(channel, first), channel.source)
+                  : siteOf(channels.recv(channel, first), channel.destination);
     findings.add(site, std::string("no ") + (extraSend ? "receive" : "send") +
                            " matches this: " + name + " there are " +
                            std::to_string(channel.numSends) + " sends and " +
@@ -151,11 +150,10 @@ private:
   }
 
   void checkMeeting(const Meeting &meeting) {
-    const uint32_t *members = channels.members.data() + meeting.first;
     auto site = [&](uint32_t k) {
       auto next = std::upper_bound(channels.base.begin(), channels.base.end(),
-                                   members[k]);
-      return siteOf(members[k],
+                                   channels.member(meeting, k));
+      return siteOf(channels.member(meeting, k),
                     static_cast<int32_t>(next - channels.base.begin()) - 1);
     };
     const Site first = site(0);

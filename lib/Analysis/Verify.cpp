@@ -68,8 +68,10 @@ static void checkIsOrder(const Program &program, Findings &findings) {
   }
 }
 
-static void checkDeadlocks(const Program &program, Verdict &verdict) {
-  const DeadlockResult closure = checkDeadlock(program, Semantics::Closure);
+static void checkDeadlocks(const Program &program, const Channels &channels,
+                           Verdict &verdict) {
+  const DeadlockResult closure =
+      checkDeadlock(program, channels, Semantics::Closure);
   verdict.deadlockFree = closure.ok;
   if (closure.ok) {
     // Closure implies documented, and that is capacity 0 (docs/semantics.md).
@@ -116,14 +118,14 @@ Verdict penstock::verify(const Program &program, const VerifyOptions &options) {
         verdict.minCapacity = 0;
     }
   } else {
-    collect(Rule::Structure, [&](Findings &f) {
-      checkStructure(program, Channels(program), f);
-    });
+    const Channels channels(program);
+    collect(Rule::Structure,
+            [&](Findings &f) { checkStructure(program, channels, f); });
     collect(Rule::Completeness,
             [&](Findings &f) { checkCompleteness(program, f); });
     if (program.isPlanned() || hasModestTables(program))
       collect(Rule::DataFlow, [&](Findings &f) { checkDataFlow(program, f); });
-    checkDeadlocks(program, verdict);
+    checkDeadlocks(program, channels, verdict);
   }
   collect(Rule::Memory, [&](Findings &f) { checkMemory(program, f); });
   return verdict;
