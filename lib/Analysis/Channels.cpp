@@ -22,6 +22,12 @@ public:
   template <typename KeyFn, typename BucketFn>
   void sort(std::vector<uint32_t> &data, uint32_t first, uint32_t count,
             KeyFn key, BucketFn bucket) {
+    if (std::all_of(data.begin() + first, data.begin() + first + count,
+                    [&](uint32_t d) { return key(d) == key(data[first]); })) {
+      if (count > 0)
+        bucket(first, count);
+      return;
+    }
     keys.clear();
     counts.clear();
     bucketOf.resize(count);
@@ -38,14 +44,11 @@ public:
     }
     for (uint32_t k : keys)
       bucketOfKey[k] = kNone;
-    if (counts.size() > 1) {
-      scratch.assign(data.begin() + first, data.begin() + first + count);
-      positions.resize(counts.size());
-      std::exclusive_scan(counts.begin(), counts.end(), positions.begin(),
-                          first);
-      for (uint32_t i = 0; i < count; ++i)
-        data[positions[bucketOf[i]]++] = scratch[i];
-    }
+    scratch.assign(data.begin() + first, data.begin() + first + count);
+    positions.resize(counts.size());
+    std::exclusive_scan(counts.begin(), counts.end(), positions.begin(), first);
+    for (uint32_t i = 0; i < count; ++i)
+      data[positions[bucketOf[i]]++] = scratch[i];
     // `bucket` may sort again with another BucketSort, not with this one.
     for (uint32_t n : counts) {
       bucket(first, n);
