@@ -15,9 +15,8 @@
 
 #include "ByteLmConfig.h"
 #include "Corpus.h"
+#include "Products.h"
 #include "penstock/Runtime/Model.h"
-
-#include <Eigen/Core>
 
 #include <algorithm>
 #include <cmath>
@@ -68,10 +67,8 @@ struct LayerPass {
 template <typename S>
 class Layer {
 public:
-  using Matrix =
-      Eigen::Matrix<S, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  using Map = Eigen::Map<Matrix, Eigen::AlignedMax>;
-  using ConstMap = Eigen::Map<const Matrix, Eigen::AlignedMax>;
+  using Map = runtime::Map<S>;
+  using ConstMap = runtime::ConstMap<S>;
 
   Layer(LayerKind kind, const ByteLmConfig &config, S *parameters, S *gradients)
       : config(config), shape(shapeOf(kind, config)), parameters(parameters),
@@ -94,6 +91,12 @@ protected:
     return {data, config.samples, config.width};
   }
 
+  /// All rows become `bias`.
+  static void fillRows(Map rows, const Map &bias) {
+    for (Eigen::Index i = 0; i < rows.rows(); ++i)
+      rows.row(i) = bias;
+  }
+
   /// Rows of unit mean square: n = x / rms(x).
   static void normalise(const ConstMap &x, Map n, Map inverseRms) {
     for (Eigen::Index i = 0; i < x.rows(); ++i) {
@@ -104,16 +107,15 @@ protected:
     }
   }
   /// Adds to dx what the gradient of n is for x.
-  static void addNormaliseBackward(const Map &dn, const Map &n,
-                                   const Map &inverseRms, Map dx) {
+  static void addNormaliseBackward(const ConstMap &dn, const ConstMap &n,
+                                   const ConstMap &inverseRms, Map dx) {
     for (Eigen::Index i = 0; i < dx.rows(); ++i) {
       const S mean = dn.row(i).dot(n.row(i)) / S(n.cols());
       dx.row(i) += inverseRms(i) * (dn.row(i) - mean * n.row(i));
     }
   }
   /// Adds up the rows of `dy`.
-  template <typename Rows>
-  static void addRows(Map sum, const Rows &dy) {
+  static void addRows(Map sum, const ConstMap &dy) {
     for (Eigen::Index i = 0; i < dy.rows(); ++i)
       sum += dy.row(i);
   }
@@ -150,8 +152,8 @@ public:
     if (!pass.output)
       return;
     auto y = this->activation(pass.output);
-    y.noalias() = inputs * this->parameter(1);
-    y.rowwise() += this->parameter(2).row(0);
+    this->fillRows(y, this->parameter(2));
+    addProduct<S>(y, inputs, this->parameter(1));
   }
 
   /// Nothing is before this layer.
@@ -160,11 +162,12 @@ public:
   void backwardWeight(const LayerPass<S> &pass) override {
     const auto dy = this->activation(pass.gradient);
     const auto inputs = this->stash(pass, 0);
-    this->gradient(1).noalias() += inputs.transpose() * dy;
+    addTransposedProduct<S>(this->gradient(1), inputs, dy);
     this->addRows(this->gradient(2), dy);
 
     typename Layer<S>::Map dInputs(pass.scratch, inputs.rows(), inputs.cols());
-    dInputs.noalias() = dy * this->parameter(1).transpose();
+    dInputs.setZero();
+    addProductTransposed<S>(dInputs, dy, this->parameter(1));
     auto dTable = this->gradient(0);
     const int32_t embed = this->config.embed;
     for (int32_t i = 0; i < this->config.samples; ++i) {
@@ -186,14 +189,14 @@ public:
     const auto x = this->activation(pass.input);
     auto n = this->stash(pass, 0), h = this->stash(pass, 2);
     this->normalise(x, n, this->stash(pass, 1));
-    h.noalias() = n * this->parameter(0);
-    h.rowwise() += this->parameter(1).row(0);
+    this->fillRows(h, this->parameter(1));
+    addProduct<S>(h, n, this->parameter(0));
     h = h.cwiseMax(S(0));
     if (!pass.output)
       return;
     auto y = this->activation(pass.output);
     y = x.rowwise() + this->parameter(3).row(0);
-    y.noalias() += h * this->parameter(2);
+    addProduct<S>(y, h, this->parameter(2));
   }
 
   void backwardInput(const LayerPass<S> &pass) override {
@@ -201,10 +204,12 @@ public:
     const auto n = this->stash(pass, 0), inverseRms = this->stash(pass, 1),
                h = this->stash(pass, 2);
     auto dh = this->stash(pass, 3);
-    dh.noalias() = dy * this->parameter(2).transpose();
+    dh.setZero();
+    addProductTransposed<S>(dh, dy, this->parameter(2));
     dh = (h.array() > S(0)).select(dh, S(0));
     auto dn = this->activation(pass.scratch);
-    dn.noalias() = dh * this->parameter(0).transpose();
+    dn.setZero();
+    addProductTransposed<S>(dn, dh, this->parameter(0));
     auto dx = this->activation(pass.inputGradient);
     dx = dy;
     this->addNormaliseBackward(dn, n, inverseRms, dx);
@@ -213,9 +218,9 @@ public:
   void backwardWeight(const LayerPass<S> &pass) override {
     const auto dy = this->activation(pass.gradient);
     const auto dh = this->stash(pass, 3);
-    this->gradient(0).noalias() += this->stash(pass, 0).transpose() * dh;
+    addTransposedProduct<S>(this->gradient(0), this->stash(pass, 0), dh);
     this->addRows(this->gradient(1), dh);
-    this->gradient(2).noalias() += this->stash(pass, 2).transpose() * dy;
+    addTransposedProduct<S>(this->gradient(2), this->stash(pass, 2), dy);
     this->addRows(this->gradient(3), dy);
   }
 };
@@ -233,8 +238,8 @@ public:
   void forward(const LayerPass<S> &pass) override {
     auto n = this->stash(pass, 0), logits = this->stash(pass, 2);
     this->normalise(this->activation(pass.input), n, this->stash(pass, 1));
-    logits.noalias() = n * this->parameter(0);
-    logits.rowwise() += this->parameter(1).row(0);
+    this->fillRows(logits, this->parameter(1));
+    addProduct<S>(logits, n, this->parameter(0));
     // Logits become their own gradients: (softmax - target) * scale.
     double sumLoss = 0;
     for (int32_t i = 0; i < this->config.samples; ++i) {
@@ -252,7 +257,8 @@ public:
 
   void backwardInput(const LayerPass<S> &pass) override {
     auto dn = this->activation(pass.scratch);
-    dn.noalias() = this->stash(pass, 2) * this->parameter(0).transpose();
+    dn.setZero();
+    addProductTransposed<S>(dn, this->stash(pass, 2), this->parameter(0));
     const auto n = this->stash(pass, 0), inverseRms = this->stash(pass, 1);
     auto dx = this->activation(pass.inputGradient);
     dx.setZero();
@@ -261,7 +267,7 @@ public:
 
   void backwardWeight(const LayerPass<S> &pass) override {
     const auto dLogits = this->stash(pass, 2);
-    this->gradient(0).noalias() += this->stash(pass, 0).transpose() * dLogits;
+    addTransposedProduct<S>(this->gradient(0), this->stash(pass, 0), dLogits);
     this->addRows(this->gradient(1), dLogits);
   }
 

@@ -86,10 +86,10 @@ private:
 /// borders of stages and within them.
 TEST(ByteLmStage, GradientsAreTheDifferencesOfTheLoss) {
   const ByteLmConfig config = *ByteLmConfig::parse(
-      "byte-lm:width=6,hidden=9,context=3,embed=2,samples=5,seed=4");
+      "byte-lm:width=6,hidden=9,context=3,embed=2,samples=4,seed=4");
   const Corpus corpus = mixedCorpus(config.context);
   for (const std::vector<int32_t> &cuts :
-       {std::vector<int32_t>{4}, {1, 3, 4}, {2, 5}, {2}}) {
+       {std::vector<int32_t>{1, 3, 4}, {2}}) {
     Chain chain(config, corpus, cuts, 2);
     for (int32_t mb = 0; mb < 2; ++mb) {
       chain.forward(mb);
