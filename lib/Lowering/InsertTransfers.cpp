@@ -73,6 +73,7 @@ public:
         copied(order.ranks.size(), 0) {}
 
   Status run() {
+    reserve();
     const Ticks ticks(order);
     Status played = playOrder<int64_t>(
         order, ticks, [](int32_t, const Instruction &) { return 0; },
@@ -90,9 +91,11 @@ public:
   TransferStatistics statistics;
 
 private:
+  template <typename Fn>
+  void forEachTransfer(const Instruction &action, Fn &&fn) const;
+  void reserve();
   void addItem(const PlayedItem<int64_t> &item);
   void copyTo(int32_t rank, uint32_t end);
-  void addPending(const Tensor &tensor, int32_t from, int32_t to, size_t key);
   void flush();
 
   const Program &order;
@@ -108,6 +111,39 @@ private:
 
 } // namespace
 
+/// Calls `fn(tensor, from, to, producer)` for what an action hands to another
+/// rank.
+template <typename Fn>
+void Inserter::forEachTransfer(const Instruction &action, Fn &&fn) const {
+  const int32_t s = action.stage, mb = action.microbatch;
+  const bool forward = action.op == Op::Forward;
+  if (!forward && action.op != Op::Backward && action.op != Op::BackwardInput)
+    return;
+  const int32_t reader = forward ? s + 1 : s - 1;
+  if (reader < 0 || reader >= problem.numStages())
+    return;
+  const int32_t from = problem.rankOf(s, mb), to = problem.rankOf(reader, mb);
+  if (from != to)
+    fn(Tensor{forward ? TensorKind::Activation : TensorKind::Gradient, s, mb},
+       from, to, forward ? index.forward(s, mb) : index.backward(s, mb));
+}
+
+/// The lists get their final size at once: they are most of the memory.
+void Inserter::reserve() {
+  std::vector<size_t> sizes(lists.size());
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    sizes[rank] += order.ranks[rank].instructions.size();
+    for (const Instruction &inst : order.ranks[rank].instructions)
+      forEachTransfer(inst,
+                      [&](const Tensor &, int32_t from, int32_t to, size_t) {
+                        ++sizes[from];
+                        ++sizes[to];
+                      });
+  }
+  for (size_t rank = 0; rank < lists.size(); ++rank)
+    lists[rank].reserve(sizes[rank]);
+}
+
 /// Transfers of one instant wait for each other as long as nothing needs them,
 /// so that opposite ones of a pair become neighbours.
 void Inserter::addItem(const PlayedItem<int64_t> &item) {
@@ -121,16 +157,15 @@ void Inserter::addItem(const PlayedItem<int64_t> &item) {
     flush();
   now = item.endTime;
   copyTo(item.rank, item.end);
-  for (uint32_t i = item.begin; i < item.end; ++i) {
-    const int32_t s = list[i].stage, mb = list[i].microbatch;
-    if (list[i].op == Op::Forward && s + 1 < problem.numStages())
-      addPending({TensorKind::Activation, s, mb}, item.rank,
-                 problem.rankOf(s + 1, mb), index.forward(s, mb));
-    if ((list[i].op == Op::Backward || list[i].op == Op::BackwardInput) &&
-        s > 0)
-      addPending({TensorKind::Gradient, s, mb}, item.rank,
-                 problem.rankOf(s - 1, mb), index.backward(s, mb));
-  }
+  for (uint32_t i = item.begin; i < item.end; ++i)
+    forEachTransfer(list[i], [&](const Tensor &tensor, int32_t from, int32_t to,
+                                 size_t producer) {
+      const auto [smaller, larger] = std::minmax(from, to);
+      pending.push_back(
+          {static_cast<uint64_t>(smaller) << 32 | static_cast<uint32_t>(larger),
+           static_cast<uint64_t>(from > to) << 63 | pending.size(), tensor});
+      isPending[producer] = 1;
+    });
 }
 
 void Inserter::copyTo(int32_t rank, uint32_t end) {
@@ -140,17 +175,6 @@ void Inserter::copyTo(int32_t rank, uint32_t end) {
     inst.firstWait = 0;
     lists[rank].push_back(inst);
   }
-}
-
-void Inserter::addPending(const Tensor &tensor, int32_t from, int32_t to,
-                          size_t key) {
-  if (from == to)
-    return;
-  const auto [smaller, larger] = std::minmax(from, to);
-  pending.push_back(
-      {static_cast<uint64_t>(smaller) << 32 | static_cast<uint32_t>(larger),
-       static_cast<uint64_t>(from > to) << 63 | pending.size(), tensor});
-  isPending[key] = 1;
 }
 
 void Inserter::flush() {

@@ -323,7 +323,8 @@ void WaitPlanner::plan(RankProgram &rank) {
 
     // Latest first: what an item has waited for needs no wait of its own, and
     // it can only have waited for earlier ones.
-    std::sort(candidates.begin(), candidates.end(), std::greater<>());
+    if (candidates.size() > 1)
+      std::sort(candidates.begin(), candidates.end(), std::greater<>());
     const size_t firstWait = rank.waits.size();
     for (uint32_t candidate : candidates) {
       if (candidate >= begin || isKnown(candidate))
