@@ -1,8 +1,8 @@
 //===- Model.h - What the runtime asks of a user's model --------*- C++ -*-===//
 //
 // The runtime moves tensors and calls the model; it knows nothing of layers or
-// data. One Model object serves one rank: it holds the parameters, gradients and
-// optimizer state of the stages on that rank.
+// data. One Model object serves one rank: it holds the parameters, gradients
+// and optimizer state of the stages on that rank.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 
 namespace penstock::runtime {
 
@@ -50,6 +51,14 @@ public:
   /// Optimizer update of `stage` (-1: all on the rank); gradients become zero.
   virtual void optimizerStep(int32_t stage) = 0;
 
+  /// The accumulated weight gradients of `stage`, for all_reduce over the ranks
+  /// that hold copies of it; at the same place during the whole run. Empty: the
+  /// model does not support that.
+  virtual std::span<float> gradients(int32_t stage) {
+    (void)stage;
+    return {};
+  }
+
   /// Mean loss over the micro-batches whose last stage ran on this rank since
   /// beginStep; NaN when none did. Valid when the queue is idle.
   virtual double loss() const = 0;
@@ -57,8 +66,8 @@ public:
 
 /// Makes the model of one rank of a program; fails when the program's stages do
 /// not suit the model (number of layers, bytes of outputs and stashes).
-using ModelFactory =
-    std::function<Result<std::unique_ptr<Model>>(const Program &, int32_t rank)>;
+using ModelFactory = std::function<Result<std::unique_ptr<Model>>(
+    const Program &, int32_t rank)>;
 
 } // namespace penstock::runtime
 

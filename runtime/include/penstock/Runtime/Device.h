@@ -1,0 +1,76 @@
+//===- Device.h - Queues, events and memory of one rank ---------*- C++ -*-===//
+//
+// What the executor asks of the hardware of one rank. The interface is the
+// common part of a thread that works off a list (`host`) and of a CUDA stream
+// (`cuda`): work is given to a queue in order, and it either *is* the work (a
+// host function on the queue's own thread) or *issues* it (kernel launches to
+// the native queue, from the caller's thread). The executor cannot tell.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_DEVICE_H
+#define PENSTOCK_RUNTIME_DEVICE_H
+
+#include "penstock/Program/Result.h"
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+
+namespace penstock::runtime {
+
+/// Names an event of a device.
+using Event = uint32_t;
+
+/// The device of one rank. All calls come from one thread, except `abort`,
+/// which any thread may call, and `stamp`, which is called inside work.
+class Device {
+public:
+  /// One piece of work. `nativeQueue` is what Model and Transport get: a
+  /// cudaStream_t, or null on the host. Captures of at most 16 bytes, trivially
+  /// copyable, keep enqueue free of allocations.
+  using Work = std::function<void(void *nativeQueue)>;
+
+  virtual ~Device() = default;
+
+  /// \name Preparation
+  /// @{
+
+  /// A new queue; numbered from 0. `depth` is the number of calls of enqueue
+  /// and wait between two synchronisations for which there must be room; a
+  /// caller that exceeds it may block until the queue has worked off some.
+  virtual Result<unsigned> addQueue(unsigned depth) = 0;
+  virtual Event addEvent() = 0;
+  /// The arena, aligned to kSlotAlignment and zero; once. It lives as long as
+  /// the device.
+  virtual Result<std::byte *> allocateArena(int64_t bytes) = 0;
+  /// @}
+
+  /// \name The step; none of these allocates
+  /// @{
+
+  /// Gives work to a queue. An exception that leaves the work fails the device:
+  /// what is queued behind it, on any queue, does not run.
+  virtual void enqueue(unsigned queue, Work work) = 0;
+  /// The event happens when everything enqueued on `queue` so far has ended. A
+  /// new record replaces the old one for later waits.
+  virtual void record(unsigned queue, Event event) = 0;
+  /// What is enqueued on `queue` from now on starts after the last recorded
+  /// occurrence of the event; at once if there is none.
+  virtual void wait(unsigned queue, Event event) = 0;
+  /// Inside work: stores the steady clock's time in nanoseconds at which the
+  /// queue gets here.
+  virtual void stamp(void *nativeQueue, std::atomic<int64_t> &time) = 0;
+  /// Waits until all queues are idle. Fails when the device has failed or was
+  /// aborted; then, too, no work runs any more when this returns.
+  virtual Status synchronize() = 0;
+  /// @}
+
+  /// Ends all waits; work that has not started does not run any more. Not
+  /// during preparation.
+  virtual void abort() = 0;
+};
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_DEVICE_H

@@ -1,0 +1,48 @@
+//===- Error.h - Why a run ended early --------------------------*- C++ -*-===//
+//
+// Every fault of a run is one of these kinds, so that a launcher can decide
+// what to do without reading the message. The first fault of a run is kept; it
+// ends all ranks.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_ERROR_H
+#define PENSTOCK_RUNTIME_ERROR_H
+
+#include "penstock/Program/Program.h"
+
+#include <string>
+#include <string_view>
+
+namespace penstock::runtime {
+
+enum class ErrorKind : uint8_t {
+  None,
+  InvalidProgram, ///< not something that runs: malformed, an order, unplanned
+  Refused,        ///< the verifier found a fault
+  NotSupported,   ///< the back end cannot do what an instruction asks
+  BadModel,       ///< the model does not suit the program
+  ModelError,     ///< a call of the model threw
+  NotFinite,      ///< the loss is NaN or infinite
+  Mismatch,       ///< the two ends of a transfer disagree, or two programs do
+  Timeout,        ///< nothing goes on: a deadlock, or a lost peer
+  Aborted,        ///< the caller, or another fault, ended the run
+  DeviceError,    ///< no memory, no thread, an error of the accelerator
+};
+std::string_view name(ErrorKind kind);
+
+/// A fault; false when there is none.
+struct [[nodiscard]] Error {
+  ErrorKind kind = ErrorKind::None;
+  std::string message;
+  Site site = {}; ///< where, if that is known
+
+  explicit operator bool() const { return kind != ErrorKind::None; }
+};
+
+/// The message of the exception that is being handled.
+std::string describeCurrentException();
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_ERROR_H

@@ -1,0 +1,120 @@
+//===- Executor.h - Runs the program of one rank ----------------*- C++ -*-===//
+//
+// The executor turns the instructions of one rank into work for its queues. All
+// that can be resolved is resolved once: pointers into the arena, events, which
+// waits are needed. A step is then one pass over a flat list, without look-ups
+// or allocations.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_EXECUTOR_H
+#define PENSTOCK_RUNTIME_EXECUTOR_H
+
+#include "penstock/Runtime/Device.h"
+#include "penstock/Runtime/Model.h"
+#include "penstock/Runtime/Recorder.h"
+#include "penstock/Runtime/Transport.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+namespace penstock::runtime {
+
+/// What the ranks of a run share: the first error, and who must hear of it.
+class RunControl {
+public:
+  /// Told of the first error, before the threads of the run have ended.
+  std::function<void(const Error &)> onError;
+  /// What must be aborted then. Filled before the first step.
+  std::vector<Device *> devices;
+  std::vector<Transport *> transports;
+
+  /// Keeps the first error and aborts all ranks. From any thread.
+  void fail(Error error);
+  bool failed() const { return stopped.load(); }
+  /// The first error. When the threads of the run have ended.
+  const Error &error() const { return first; }
+
+  /// Sleeps until then or until the run fails.
+  void sleepUntil(std::chrono::steady_clock::time_point time);
+
+private:
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::atomic<bool> stopped = false;
+  Error first;
+};
+
+class Executor {
+public:
+  /// `program`, and all that is passed by reference, outlives the executor.
+  Executor(const Program &program, int32_t rank, Device &device,
+           Transport &transport, Model &model, Recorder &recorder,
+           RunControl &control);
+
+  /// Resolves the program: queues, arena, operands, events, transfers. The
+  /// program must be well-formed. `pace` stretches every action and transfer to
+  /// its cost times so many seconds; 0: as fast as it goes.
+  Error prepare(double pace);
+
+  /// Issues one step and waits for its end. False when the run has failed.
+  bool runStep(int64_t step);
+
+  /// Items that have ended since the beginning.
+  uint64_t progress() const { return ended.load(std::memory_order_relaxed); }
+  /// True when some queue of this rank works, rather than waits: it is inside a
+  /// call of the model, or paces.
+  bool working() const { return workers.load() != 0; }
+  /// True during runStep.
+  bool stepping() const { return inStep.load(); }
+
+private:
+  /// Instructions that are issued together; see Instruction::joined.
+  struct Item {
+    enum Kind : uint8_t { Calls, Transfers, Nothing } kind = Nothing;
+    uint8_t queue = 0; ///< of the device
+    bool records = false;
+    uint32_t first = 0, count = 0; ///< instructions
+    uint32_t transport = 0;        ///< what Transport::run gets
+    Event event = 0;               ///< that `records`
+    uint32_t firstWait = 0, numWaits = 0;
+    std::chrono::nanoseconds pace{0}; ///< of a transfer
+  };
+  struct Working;
+
+  Error resolveAction(uint32_t index);
+  Error resolveTransport(Item &item);
+  Result<std::byte *> slot(uint32_t index, unsigned role, int64_t bytes);
+  void resolveWaits();
+  Error addQueues();
+
+  void runItem(const Item &item, void *nativeQueue);
+  void call(const Instruction &inst, const ActionContext &context);
+  Error at(uint32_t index, ErrorKind kind, const std::string &message) const;
+
+  const Program &program;
+  const int32_t rank;
+  const std::vector<Instruction> &instructions;
+  Device &device;
+  Transport &transport;
+  Model &model;
+  Recorder &recorder;
+  RunControl &control;
+
+  double pace = 0;
+  std::vector<Item> items;
+  std::vector<uint32_t> waits;         ///< items, per item
+  std::vector<ActionContext> contexts; ///< per instruction
+  std::vector<int64_t> offsets;        ///< of slots
+  std::byte *arena = nullptr;
+  Stamps *row = nullptr; ///< of the present step
+  std::atomic<uint64_t> ended = 0;
+  std::atomic<uint32_t> workers = 0;
+  std::atomic<bool> inStep = false;
+};
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_EXECUTOR_H

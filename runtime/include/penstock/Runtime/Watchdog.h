@@ -1,0 +1,57 @@
+//===- Watchdog.h - Turns a hang into an error ------------------*- C++ -*-===//
+//
+// A thread that looks at the progress of all ranks. When nothing has ended and
+// nothing works for too long, it explains from the flight recorder who waits
+// for whom, in the words of the verifier, and fails the run.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_WATCHDOG_H
+#define PENSTOCK_RUNTIME_WATCHDOG_H
+
+#include "penstock/Analysis/Verify.h"
+#include "penstock/Runtime/Executor.h"
+
+#include <span>
+#include <thread>
+
+namespace penstock::runtime {
+
+class Watchdog {
+public:
+  /// `timeout` and `callTimeout` as in RunOptions. Watches until destroyed.
+  Watchdog(const Program &program, std::vector<const Executor *> executors,
+           const Recorder &recorder, RunControl &control, double timeout,
+           double callTimeout);
+  ~Watchdog();
+
+  /// While above zero the host itself is at work (a callback), and nothing
+  /// counts as a hang.
+  std::atomic<int> hostAtWork = 0;
+
+private:
+  void watch();
+
+  const Program &program;
+  const std::vector<const Executor *> executors;
+  const Recorder &recorder;
+  RunControl &control;
+  const double timeout, callTimeout;
+
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool stopping = false;
+  std::thread thread;
+};
+
+/// Appends a finding of the verifier, with its notes, as lines of text.
+void appendFinding(std::string &text, const Program &program,
+                   const Finding &finding);
+
+/// Per rank the instruction that each queue is in or stands before, and for
+/// whom it waits; then the cycle of waits. Complete lines.
+std::string describeHang(const Program &program, const Recorder &recorder);
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_WATCHDOG_H

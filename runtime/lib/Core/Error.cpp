@@ -1,0 +1,47 @@
+//===- Error.cpp - Why a run ended early ----------------------------------===//
+
+#include "penstock/Runtime/Error.h"
+
+#include <exception>
+
+namespace penstock::runtime {
+
+std::string_view name(ErrorKind kind) {
+  switch (kind) {
+  case ErrorKind::None:
+    return "none";
+  case ErrorKind::InvalidProgram:
+    return "invalid-program";
+  case ErrorKind::Refused:
+    return "refused";
+  case ErrorKind::NotSupported:
+    return "not-supported";
+  case ErrorKind::BadModel:
+    return "bad-model";
+  case ErrorKind::ModelError:
+    return "model-error";
+  case ErrorKind::NotFinite:
+    return "not-finite";
+  case ErrorKind::Mismatch:
+    return "mismatch";
+  case ErrorKind::Timeout:
+    return "timeout";
+  case ErrorKind::Aborted:
+    return "aborted";
+  case ErrorKind::DeviceError:
+    return "device-error";
+  }
+  return "unknown";
+}
+
+std::string describeCurrentException() {
+  try {
+    throw;
+  } catch (const std::exception &error) {
+    return error.what();
+  } catch (...) {
+    return "something that is not a std::exception";
+  }
+}
+
+} // namespace penstock::runtime

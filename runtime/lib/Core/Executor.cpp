@@ -1,0 +1,388 @@
+//===- Executor.cpp - Runs the program of one rank ------------------------===//
+
+#include "penstock/Runtime/Executor.h"
+
+#include "penstock/Program/Text.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+namespace penstock::runtime {
+
+using Clock = std::chrono::steady_clock;
+
+/// At most some thirty years, which every clock can add.
+static std::chrono::nanoseconds toNanoseconds(double seconds) {
+  return std::chrono::nanoseconds(
+      static_cast<int64_t>(std::min(seconds, 1e9) * 1e9));
+}
+
+//===----------------------------------------------------------------------===//
+// RunControl
+//===----------------------------------------------------------------------===//
+
+void RunControl::fail(Error error) {
+  {
+    std::lock_guard lock(mutex);
+    if (stopped.exchange(true))
+      return;
+    first = std::move(error);
+  }
+  wake.notify_all();
+  for (Device *device : devices)
+    device->abort();
+  for (Transport *transport : transports)
+    transport->abort();
+  if (onError)
+    onError(first);
+}
+
+void RunControl::sleepUntil(Clock::time_point time) {
+  std::unique_lock lock(mutex);
+  wake.wait_until(lock, time, [&] { return stopped.load(); });
+}
+
+//===----------------------------------------------------------------------===//
+// Preparation
+//===----------------------------------------------------------------------===//
+
+Executor::Executor(const Program &program, int32_t rank, Device &device,
+                   Transport &transport, Model &model, Recorder &recorder,
+                   RunControl &control)
+    : program(program), rank(rank),
+      instructions(program.ranks[rank].instructions), device(device),
+      transport(transport), model(model), recorder(recorder), control(control) {
+}
+
+Error Executor::at(uint32_t index, ErrorKind kind,
+                   const std::string &message) const {
+  const Site site{rank, index};
+  return {kind, describe(program, site) + ": " + message, site};
+}
+
+/// The memory of a slot that holds at least `bytes`.
+Result<std::byte *> Executor::slot(uint32_t index, unsigned role,
+                                   int64_t bytes) {
+  const RankProgram &own = program.ranks[rank];
+  const int32_t number = instructions[index].slots[role];
+  if (number == kNoSlot && bytes == 0)
+    return nullptr;
+  if (number < 0 || static_cast<size_t>(number) >= own.slotBytes.size())
+    return Failure{"an operand of " + std::to_string(bytes) +
+                   " bytes has no slot; plan the buffers with penstock-opt "
+                   "--pipe-compile"};
+  if (own.slotBytes[number] < bytes)
+    return Failure{"slot " + std::to_string(number) + " of " +
+                   std::to_string(own.slotBytes[number]) +
+                   " bytes is too small for an operand of " +
+                   std::to_string(bytes) + " bytes"};
+  return arena + offsets[number];
+}
+
+Error Executor::resolveAction(uint32_t index) {
+  const Instruction &inst = instructions[index];
+  ActionContext &context = contexts[index];
+  context.stage = inst.stage;
+  context.microbatch = inst.microbatch;
+  Error error;
+  forEachAccess(inst, program.problem.numStages(), [&](const Access &access) {
+    auto memory =
+        slot(index, access.role, bytesOf(program.problem, access.tensor));
+    if (!memory) {
+      error = at(index, ErrorKind::InvalidProgram, memory.message());
+      return;
+    }
+    switch (access.role) {
+    case Input:
+      context.input = *memory;
+      return;
+    case Gradient:
+      context.gradient = *memory;
+      return;
+    case Output:
+      context.output = *memory;
+      return;
+    default:
+      context.stash = *memory;
+      return;
+    }
+  });
+  return error;
+}
+
+Error Executor::resolveTransport(Item &item) {
+  const Instruction &inst = instructions[item.first];
+  Result<uint32_t> id = 0u;
+  double time = 0;
+  if (isCollective(inst.op)) {
+    std::vector<int32_t> everyone;
+    if (inst.peer < 0) {
+      everyone.resize(program.problem.numRanks);
+      std::iota(everyone.begin(), everyone.end(), 0);
+    }
+    const std::vector<int32_t> &set =
+        inst.peer < 0 ? everyone : program.rankSets[inst.peer];
+    std::span<float> values;
+    if (inst.op == Op::AllReduce && set.size() > 1) {
+      values = model.gradients(inst.stage);
+      if (values.empty())
+        return at(item.first, ErrorKind::NotSupported,
+                  "the model does not show the gradients of stage " +
+                      std::to_string(inst.stage) +
+                      ", so they cannot be reduced; implement "
+                      "Model::gradients");
+    }
+    id = transport.addCollective(inst, set, values);
+  } else {
+    std::vector<Transfer> members;
+    for (uint32_t i = item.first; i < item.first + item.count; ++i) {
+      auto memory = slot(i, Slot, instructions[i].bytes);
+      if (!memory)
+        return at(i, ErrorKind::InvalidProgram, memory.message());
+      members.push_back({&instructions[i], *memory});
+      time = std::max(time, durationOf(program.problem, instructions[i]));
+    }
+    id = transport.addGroup(members);
+  }
+  if (!id)
+    return at(item.first, ErrorKind::InvalidProgram, id.message());
+  item.transport = *id;
+  item.pace = toNanoseconds(time * pace);
+  return {};
+}
+
+/// Which items each item waits for: those of its own waits, and the last one
+/// that shares a communicator with it. A queue runs in order, so the latest
+/// item of each other queue stands for all, and none is waited for twice by the
+/// same queue.
+void Executor::resolveWaits() {
+  const RankProgram &own = program.ranks[rank];
+  std::vector<uint32_t> itemOf(instructions.size());
+  unsigned numComms = 0, numQueues = 0;
+  for (uint32_t i = 0; i < items.size(); ++i) {
+    std::fill_n(itemOf.begin() + items[i].first, items[i].count, i);
+    numQueues = std::max(numQueues, items[i].queue + 1u);
+  }
+  for (const Instruction &inst : instructions)
+    numComms = std::max(numComms, inst.comm + 1u);
+
+  std::vector<uint32_t> lastOfComm(numComms, kNoInstruction);
+  // latest[a * numQueues + b]: 1 + the last item of queue b that queue a has
+  // waited for.
+  std::vector<uint32_t> latest(size_t(numQueues) * numQueues, 0);
+  for (uint32_t i = 0; i < items.size(); ++i) {
+    Item &item = items[i];
+    item.firstWait = static_cast<uint32_t>(waits.size());
+    const auto row = latest.begin() + size_t(item.queue) * numQueues;
+    auto waitFor = [&](uint32_t other) {
+      const unsigned queue = items[other].queue;
+      if (queue == item.queue || row[queue] > other)
+        return;
+      row[queue] = other + 1;
+      auto known = std::find_if(
+          waits.begin() + item.firstWait, waits.end(),
+          [&](uint32_t wait) { return items[wait].queue == queue; });
+      if (known == waits.end())
+        waits.push_back(other);
+      else
+        *known = other;
+    };
+    for (uint32_t m = item.first; m < item.first + item.count; ++m) {
+      const Instruction &inst = instructions[m];
+      for (uint32_t w = 0; w < inst.numWaits; ++w)
+        waitFor(itemOf[own.waits[inst.firstWait + w]]);
+      if (!usesComm(inst.op))
+        continue;
+      if (lastOfComm[inst.comm] != kNoInstruction)
+        waitFor(lastOfComm[inst.comm]);
+      lastOfComm[inst.comm] = i;
+    }
+    item.numWaits = static_cast<uint32_t>(waits.size()) - item.firstWait;
+  }
+  for (uint32_t wait : waits)
+    if (!std::exchange(items[wait].records, true))
+      items[wait].event = device.addEvent();
+}
+
+Error Executor::addQueues() {
+  std::vector<unsigned> depth(1, 1); // Model::beginStep
+  for (const Item &item : items) {
+    depth.resize(std::max<size_t>(depth.size(), item.queue + 1u));
+    depth[item.queue] += 1 + item.numWaits;
+  }
+  for (unsigned entries : depth)
+    if (auto queue = device.addQueue(entries); !queue)
+      return {ErrorKind::DeviceError,
+              "rank " + std::to_string(rank) + ": " + queue.message(),
+              {rank}};
+  return {};
+}
+
+Error Executor::prepare(double secondsPerUnit) {
+  pace = secondsPerUnit;
+  offsets = slotOffsets(program.ranks[rank]);
+  auto memory = device.allocateArena(offsets.back());
+  if (!memory)
+    return {ErrorKind::DeviceError,
+            "rank " + std::to_string(rank) + ": " + memory.message(),
+            {rank}};
+  arena = *memory;
+  contexts.resize(instructions.size());
+
+  // The device numbers its queues without gaps; 0 is there in any case.
+  std::array<bool, 256> used = {true};
+  for (const Instruction &inst : instructions)
+    used[inst.queue] = true;
+  std::array<uint8_t, 256> queueOf = {};
+  for (unsigned q = 1; q < 256; ++q)
+    queueOf[q] = static_cast<uint8_t>(queueOf[q - 1] + used[q]);
+
+  for (uint32_t i = 0; i < instructions.size(); ++i) {
+    const Instruction &inst = instructions[i];
+    if (inst.joined && !items.empty()) {
+      ++items.back().count;
+    } else {
+      Item &item = items.emplace_back();
+      item.first = i;
+      item.count = 1;
+      item.queue = queueOf[inst.queue];
+      item.kind = usesComm(inst.op)                          ? Item::Transfers
+                  : isAction(inst.op) || inst.op == Op::Step ? Item::Calls
+                                                             : Item::Nothing;
+    }
+    if (inst.op == Op::Offload || inst.op == Op::Reload)
+      return at(i, ErrorKind::NotSupported,
+                "this back end cannot move stashes to host memory; compile "
+                "with a schedule that does not offload");
+    if (items.back().kind == Item::Calls && inst.queue != 0)
+      return at(i, ErrorKind::NotSupported,
+                "the model is called on queue 0 only, not on queue " +
+                    std::to_string(inst.queue) + "; remove queue(...)");
+    if (isAction(inst.op))
+      if (Error error = resolveAction(i))
+        return error;
+  }
+  for (Item &item : items)
+    if (item.kind == Item::Transfers)
+      if (Error error = resolveTransport(item))
+        return error;
+  resolveWaits();
+  return addQueues();
+}
+
+//===----------------------------------------------------------------------===//
+// The step
+//===----------------------------------------------------------------------===//
+
+static int64_t now() {
+  return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+/// Tells the watchdog that a queue is at work, while it lives.
+struct Executor::Working {
+  explicit Working(Executor &executor) : executor(executor) {
+    executor.workers.fetch_add(1);
+  }
+  ~Working() { executor.workers.fetch_sub(1); }
+  Executor &executor;
+};
+
+bool Executor::runStep(int64_t step) {
+  inStep = true;
+  row = recorder.beginStep(rank, step);
+  device.enqueue(0, [this, step](void *) {
+    Working working(*this);
+    try {
+      model.beginStep(step);
+    } catch (...) {
+      control.fail(
+          {ErrorKind::ModelError,
+           "rank " + std::to_string(rank) + ", step " + std::to_string(step) +
+               ": the model threw in beginStep: " + describeCurrentException(),
+           {rank}});
+    }
+  });
+  for (const Item &item : items) {
+    for (uint32_t w = 0; w < item.numWaits; ++w)
+      device.wait(item.queue, items[waits[item.firstWait + w]].event);
+    const int64_t time = now();
+    for (uint32_t i = item.first; i < item.first + item.count; ++i)
+      row[i].enqueued.store(time, std::memory_order_relaxed);
+    device.enqueue(item.queue, [this, &item](void *nativeQueue) {
+      runItem(item, nativeQueue);
+    });
+    if (item.records)
+      device.record(item.queue, item.event);
+  }
+  Status idle = device.synchronize();
+  if (!idle && !control.failed())
+    control.fail({ErrorKind::DeviceError,
+                  "rank " + std::to_string(rank) + ", step " +
+                      std::to_string(step) + ": " + idle.message(),
+                  {rank}});
+  inStep = false;
+  return !control.failed();
+}
+
+void Executor::runItem(const Item &item, void *nativeQueue) {
+  switch (item.kind) {
+  case Item::Calls:
+    for (uint32_t i = item.first; i < item.first + item.count; ++i) {
+      Working working(*this);
+      const Instruction &inst = instructions[i];
+      device.stamp(nativeQueue, row[i].started);
+      const auto start = Clock::now();
+      ActionContext context = contexts[i];
+      context.queue = nativeQueue;
+      try {
+        call(inst, context);
+      } catch (...) {
+        control.fail(at(i, ErrorKind::ModelError,
+                        "the model threw: " + describeCurrentException()));
+        return;
+      }
+      if (pace > 0 && isAction(inst.op))
+        control.sleepUntil(
+            start + toNanoseconds(durationOf(program.problem, inst) * pace));
+      device.stamp(nativeQueue, row[i].ended);
+    }
+    break;
+  case Item::Transfers:
+    device.stamp(nativeQueue, row[item.first].started);
+    if (Error error = transport.run(item.transport, nativeQueue)) {
+      control.fail(at(item.first, error.kind, error.message));
+      return;
+    }
+    if (item.pace.count() > 0) {
+      Working working(*this);
+      control.sleepUntil(Clock::now() + item.pace);
+    }
+    device.stamp(nativeQueue, row[item.first].ended);
+    break;
+  case Item::Nothing:
+    device.stamp(nativeQueue, row[item.first].started);
+    device.stamp(nativeQueue, row[item.first].ended);
+    break;
+  }
+  ended.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Executor::call(const Instruction &inst, const ActionContext &context) {
+  switch (inst.op) {
+  case Op::Forward:
+    return model.forward(context);
+  case Op::Backward:
+    return model.backward(context);
+  case Op::BackwardInput:
+    return model.backwardInput(context);
+  case Op::BackwardWeight:
+    return model.backwardWeight(context);
+  case Op::Recompute:
+    return model.recompute(context);
+  default:
+    return model.optimizerStep(inst.stage);
+  }
+}
+
+} // namespace penstock::runtime

@@ -1,0 +1,253 @@
+//===- Recorder.cpp - When every instruction was issued and ran -----------===//
+
+#include "penstock/Runtime/Recorder.h"
+
+#include "penstock/Analysis/Verify.h"
+#include "penstock/Program/Text.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <ostream>
+#include <utility>
+
+namespace penstock::runtime {
+
+static constexpr unsigned kNumActions = 5;
+static constexpr auto kRelaxed = std::memory_order_relaxed;
+
+Recorder::Recorder(const Program &program, unsigned numSteps)
+    : program(program), numSteps(std::max(numSteps, 1u)),
+      ranks(program.ranks.size()) {
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const auto &instructions = program.ranks[r].instructions;
+    Rank &rank = ranks[r];
+    rank.leader.resize(instructions.size());
+    for (uint32_t i = 0; i < instructions.size(); ++i)
+      rank.leader[i] =
+          i > 0 && instructions[i].joined && isTransfer(instructions[i].op)
+              ? rank.leader[i - 1]
+              : i;
+    rank.rows.reserve(this->numSteps);
+    for (int64_t row = 0; row < this->numSteps; ++row)
+      rank.rows.emplace_back(instructions.size());
+    rank.costs.resize(program.problem.stages.size() * kNumActions);
+  }
+}
+
+Stamps *Recorder::beginStep(int32_t rank, int64_t step) {
+  std::vector<Stamps> &row = ranks[rank].rows[rowOf(step)];
+  for (Stamps &stamps : row) {
+    stamps.enqueued.store(0, kRelaxed);
+    stamps.started.store(0, kRelaxed);
+    stamps.ended.store(0, kRelaxed);
+  }
+  ranks[rank].step.store(step, std::memory_order_release);
+  return row.data();
+}
+
+RankStep Recorder::endStep(int32_t r, int64_t step, bool measure) {
+  Rank &rank = ranks[r];
+  const auto &instructions = program.ranks[r].instructions;
+  const std::vector<Stamps> &row = rank.rows[rowOf(step)];
+  int64_t first = std::numeric_limits<int64_t>::max(), last = 0, busy = 0;
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    const Instruction &inst = instructions[i];
+    if (!isAction(inst.op))
+      continue;
+    const int64_t start = row[i].started.load(kRelaxed);
+    const int64_t end = row[i].ended.load(kRelaxed);
+    first = std::min(first, start);
+    last = std::max(last, end);
+    busy += end - start;
+    if (measure) {
+      Cost &cost =
+          rank.costs[inst.stage * kNumActions + static_cast<unsigned>(inst.op)];
+      cost.sum += static_cast<double>(end - start) * 1e-9;
+      ++cost.count;
+    }
+  }
+  if (last == 0)
+    return {};
+  return {static_cast<double>(first) * 1e-9, static_cast<double>(last) * 1e-9,
+          static_cast<double>(busy) * 1e-9};
+}
+
+int64_t Recorder::firstStep(int32_t rank) const {
+  return std::max<int64_t>(0, currentStep(rank) - numSteps + 1);
+}
+
+Problem Recorder::measuredProblem() const {
+  Problem problem = program.problem;
+  std::vector<Cost> costs(problem.stages.size() * kNumActions);
+  for (const Rank &rank : ranks)
+    for (size_t i = 0; i < costs.size(); ++i) {
+      costs[i].sum += rank.costs[i].sum;
+      costs[i].count += rank.costs[i].count;
+    }
+  for (size_t s = 0; s < problem.stages.size(); ++s) {
+    auto mean = [&](Op op) {
+      const Cost &cost = costs[s * kNumActions + static_cast<unsigned>(op)];
+      return cost.count ? cost.sum / static_cast<double>(cost.count) : 0;
+    };
+    problem.stages[s].cost = {mean(Op::Forward), mean(Op::Backward),
+                              mean(Op::BackwardInput), mean(Op::BackwardWeight),
+                              mean(Op::Recompute)};
+  }
+
+  // The time from where both ends of a transfer were there to its end is the
+  // shorter of the two durations.
+  const Matching matching = matchTransfers(program);
+  Cost link;
+  for (int32_t r = 0; r < problem.numRanks; ++r) {
+    const auto &instructions = program.ranks[r].instructions;
+    for (uint32_t i = 0; i < instructions.size(); ++i) {
+      const Instruction &inst = instructions[i];
+      const uint32_t partner = matching.partner[r][i];
+      if (inst.op != Op::Send || partner == kNoInstruction)
+        continue;
+      const int64_t last = std::min(currentStep(r), currentStep(inst.peer));
+      for (int64_t step = std::max(firstStep(r), firstStep(inst.peer));
+           step <= last; ++step) {
+        const Stamps &send = stamps(r, step, i);
+        const Stamps &recv = stamps(inst.peer, step, partner);
+        if (!send.ended || !recv.ended)
+          continue;
+        link.sum +=
+            1e-9 * static_cast<double>(std::min(send.ended - send.started,
+                                                recv.ended - recv.started));
+        ++link.count;
+      }
+    }
+  }
+  problem.link = {};
+  if (link.count)
+    problem.link.latency = link.sum / static_cast<double>(link.count);
+  return problem;
+}
+
+double bubbleRate(const std::vector<RankStep> &ranks) {
+  double span = 0, busy = 0;
+  for (const RankStep &rank : ranks) {
+    span = std::max(span, rank.end - rank.start);
+    busy = std::max(busy, rank.busy);
+  }
+  return span > 0 ? (span - busy) / span : 0;
+}
+
+//===----------------------------------------------------------------------===//
+// Chrome trace
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Writes a list of JSON objects, one a line.
+class EventList {
+public:
+  explicit EventList(std::ostream &os) : os(os) {
+    os << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
+  }
+  ~EventList() { os << "\n]}\n"; }
+  template <typename... Args>
+  void add(const char *format, Args... args) {
+    char line[512];
+    std::snprintf(line, sizeof(line), format, args...);
+    os << (std::exchange(any, true) ? ",\n  " : "\n  ") << line;
+  }
+
+private:
+  std::ostream &os;
+  bool any = false;
+};
+} // namespace
+
+void Recorder::writeTrace(std::ostream &os) const {
+  // Times in the trace count from the first enqueue that is kept.
+  int64_t origin = std::numeric_limits<int64_t>::max();
+  const auto numRanks = static_cast<int32_t>(ranks.size());
+  for (int32_t r = 0; r < numRanks; ++r)
+    for (int64_t step = firstStep(r); step <= currentStep(r); ++step)
+      for (const Stamps &stamps : ranks[r].rows[rowOf(step)])
+        if (stamps.enqueued)
+          origin = std::min<int64_t>(origin, stamps.enqueued);
+  auto us = [&](int64_t time) {
+    return static_cast<double>(time - origin) * 1e-3;
+  };
+
+  const Matching matching = matchTransfers(program);
+  EventList events(os);
+  for (int32_t r = 0; r < numRanks; ++r) {
+    events.add(R"({"ph": "M", "name": "process_name", "pid": %d, )"
+               R"("args": {"name": "rank %d"}})",
+               r, r);
+    events.add(R"({"ph": "M", "name": "process_sort_index", "pid": %d, )"
+               R"("args": {"sort_index": %d}})",
+               r, r);
+    std::array<bool, 256> named = {};
+    for (const Instruction &inst : program.ranks[r].instructions)
+      if (!std::exchange(named[inst.queue], true))
+        events.add(
+            R"({"ph": "M", "name": "thread_name", "pid": %d, "tid": %d, )"
+            R"("args": {"name": "queue %d%s"}})",
+            r, inst.queue, inst.queue, inst.queue == 0 ? " (compute)" : "");
+  }
+
+  // A flow is one arrow; its number is that of the send.
+  size_t flow = 0;
+  for (int32_t r = 0; r < numRanks; ++r) {
+    const auto &instructions = program.ranks[r].instructions;
+    for (int64_t step = firstStep(r); step <= currentStep(r); ++step) {
+      for (uint32_t i = 0; i < instructions.size(); ++i) {
+        const Instruction &inst = instructions[i];
+        const Stamps &time = stamps(r, step, i);
+        if (!time.started)
+          continue;
+        const std::string label = describe(inst);
+        const char *kind = isAction(inst.op)     ? "action"
+                           : isTransfer(inst.op) ? "transfer"
+                                                 : "other";
+        char args[160];
+        std::snprintf(args, sizeof(args),
+                      R"("args": {"step": %lld, "stage": %d, "mb": %d, )"
+                      R"("bytes": %lld, "enqueued": %.3f})",
+                      static_cast<long long>(step), inst.stage, inst.microbatch,
+                      static_cast<long long>(inst.bytes), us(time.enqueued));
+        if (!time.ended) {
+          // What hangs is a slice without an end.
+          events.add(R"({"ph": "B", "name": "%s", "cat": "%s", "pid": %d, )"
+                     R"("tid": %d, "ts": %.3f, %s})",
+                     label.c_str(), kind, r, inst.queue, us(time.started),
+                     args);
+          continue;
+        }
+        events.add(R"({"ph": "X", "name": "%s", "cat": "%s", "pid": %d, )"
+                   R"("tid": %d, "ts": %.3f, "dur": %.3f, %s})",
+                   label.c_str(), kind, r, inst.queue, us(time.started),
+                   static_cast<double>(time.ended - time.started) * 1e-3, args);
+        const uint32_t partner = matching.partner[r][i];
+        if (inst.op != Op::Send || partner == kNoInstruction ||
+            step > currentStep(inst.peer) || step < firstStep(inst.peer))
+          continue;
+        const Stamps &there = stamps(inst.peer, step, partner);
+        if (!there.ended)
+          continue;
+        // Arrows bind to the slice that encloses their time: the two ends
+        // overlap while the transfer runs.
+        const double meet =
+            (us(std::max<int64_t>(time.started, there.started)) +
+             us(std::min<int64_t>(time.ended, there.ended))) /
+            2;
+        const int queue = program.ranks[inst.peer].instructions[partner].queue;
+        ++flow;
+        events.add(R"({"ph": "s", "id": %zu, "name": "transfer", )"
+                   R"("cat": "transfer", "pid": %d, "tid": %d, "ts": %.3f})",
+                   flow, r, inst.queue, meet);
+        events.add(R"({"ph": "f", "bp": "e", "id": %zu, "name": "transfer", )"
+                   R"("cat": "transfer", "pid": %d, "tid": %d, "ts": %.3f})",
+                   flow, inst.peer, queue, meet);
+      }
+    }
+  }
+}
+
+} // namespace penstock::runtime

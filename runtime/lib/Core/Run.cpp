@@ -1,0 +1,271 @@
+//===- Run.cpp - Runs all ranks of a program ------------------------------===//
+
+#include "penstock/Runtime/Run.h"
+
+#include "penstock/Analysis/Verify.h"
+#include "penstock/Program/File.h"
+#include "penstock/Program/Text.h"
+#include "penstock/Runtime/Watchdog.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <system_error>
+
+namespace penstock::runtime {
+
+/// Refuses what cannot run at all, and what the verifier refuses.
+static Error checkProgram(const Program &program, bool force) {
+  if (Status status = wellFormed(program); !status)
+    return {ErrorKind::InvalidProgram, status.message(), status.failure().site};
+  if (!program.isPlanned())
+    return {ErrorKind::InvalidProgram,
+            program.isOrder()
+                ? "the program is only an order, without transfers and "
+                  "buffers; compile it with penstock-opt --pipe-compile"
+                : "the program has transfers but no planned buffers; compile "
+                  "it with penstock-opt --pipe-compile"};
+  if (force)
+    return {};
+  const Verdict verdict = verify(program);
+  if (verdict.accepted())
+    return {};
+  Error error{ErrorKind::Refused, "the verifier refuses the program",
+              verdict.findings.front().site};
+  for (const Finding &finding : verdict.findings)
+    appendFinding(error.message, program, finding);
+  return error;
+}
+
+namespace {
+/// Brings the results of the ranks together, step by step. Ranks may be some
+/// steps apart.
+class StepTotals {
+public:
+  StepTotals(const Program &program, const RunOptions &options,
+             const RunControl &control, RunReport &report)
+      : options(options), control(control), report(report),
+        numRanks(program.ranks.size()), share(numRanks) {
+    const Problem &problem = program.problem;
+    for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
+      ++share[problem.rankOf(problem.numStages() - 1, mb)];
+    for (double &part : share)
+      part /= problem.numMicrobatches;
+    for (Total &total : totals)
+      total.ranks.resize(numRanks);
+    lastEnd = std::chrono::steady_clock::now();
+  }
+
+  /// Share of the micro-batches that end on this rank.
+  double shareOf(int32_t rank) const { return share[rank]; }
+
+  /// Waits until the rank may begin the step without leaving the others too far
+  /// behind; returns false when the run has failed.
+  bool mayBegin(int64_t step) {
+    std::unique_lock lock(mutex);
+    wake.wait(lock, [&] {
+      return step < report.steps + kWindow || control.failed();
+    });
+    return !control.failed();
+  }
+
+  /// Adds what a rank has to say about a step; returns the step's report when
+  /// it was the last one to speak.
+  std::optional<StepReport> add(int32_t rank, int64_t step, double loss,
+                                const RankStep &timing) {
+    std::lock_guard lock(mutex);
+    Total &total = totals[step % kWindow];
+    total.ranks[rank] = timing;
+    if (share[rank] > 0)
+      total.loss += share[rank] * loss;
+    if (++total.numRanks < numRanks)
+      return std::nullopt;
+
+    const auto now = std::chrono::steady_clock::now();
+    const StepReport result{
+        step, total.loss, std::chrono::duration<double>(now - lastEnd).count(),
+        bubbleRate(total.ranks)};
+    lastEnd = now;
+    total.numRanks = 0;
+    total.loss = 0;
+    if (step == 0)
+      report.firstLoss = result.loss;
+    report.lastLoss = result.loss;
+    report.seconds += result.seconds;
+    // The first step warms up, unless it is the only one.
+    if (step > 0 || options.steps == 1) {
+      bubbles += result.bubbleRate;
+      ++numBubbles;
+      report.bubbleRate = bubbles / static_cast<double>(numBubbles);
+    }
+    ++report.steps;
+    wake.notify_all();
+    return result;
+  }
+
+  /// Lets go whoever waits in mayBegin, after a failure.
+  void release() {
+    { std::lock_guard lock(mutex); }
+    wake.notify_all();
+  }
+
+private:
+  /// Ranks may be that many steps apart.
+  static constexpr int64_t kWindow = 4;
+  struct Total {
+    size_t numRanks = 0;
+    double loss = 0;
+    std::vector<RankStep> ranks;
+  };
+
+  const RunOptions &options;
+  const RunControl &control;
+  RunReport &report;
+  const size_t numRanks;
+  std::vector<double> share;
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::array<Total, kWindow> totals;
+  std::chrono::steady_clock::time_point lastEnd;
+  double bubbles = 0;
+  int64_t numBubbles = 0;
+};
+} // namespace
+
+RunReport runProgram(const Program &program, const ModelFactory &makeModel,
+                     const RunOptions &options) {
+  RunReport report;
+  if ((report.error = checkProgram(program, options.force)))
+    return report;
+
+  const auto numRanks = static_cast<int32_t>(program.ranks.size());
+  std::unique_ptr<Backend> ownBackend;
+  if (!options.backend)
+    ownBackend = makeHostBackend(numRanks);
+  Backend &backend = options.backend ? *options.backend : *ownBackend;
+  std::optional<Recorder> ownRecorder;
+  if (!options.recorder)
+    ownRecorder.emplace(program);
+  Recorder &recorder = options.recorder ? *options.recorder : *ownRecorder;
+
+  // In the order in which they are needed: devices end before the models that
+  // their queues call.
+  RunControl control;
+  std::vector<std::unique_ptr<Model>> models(numRanks);
+  std::vector<std::unique_ptr<Device>> devices(numRanks);
+  std::vector<std::unique_ptr<Transport>> transports(numRanks);
+  std::vector<std::unique_ptr<Executor>> executors(numRanks);
+  for (int32_t r = 0; r < numRanks; ++r) {
+    auto fail = [&](ErrorKind kind, const std::string &message) {
+      report.error = {kind, "rank " + std::to_string(r) + ": " + message, {r}};
+      return report;
+    };
+    try {
+      auto model = makeModel(program, r);
+      if (!model)
+        return fail(ErrorKind::BadModel, model.message());
+      models[r] = std::move(*model);
+    } catch (...) {
+      return fail(ErrorKind::BadModel,
+                  "making the model threw: " + describeCurrentException());
+    }
+    auto device = backend.makeDevice(r);
+    if (!device)
+      return fail(ErrorKind::DeviceError, device.message());
+    devices[r] = std::move(*device);
+    auto transport = backend.makeTransport(r);
+    if (!transport)
+      return fail(ErrorKind::DeviceError, transport.message());
+    transports[r] = std::move(*transport);
+    executors[r] = std::make_unique<Executor>(
+        program, r, *devices[r], *transports[r], *models[r], recorder, control);
+    if ((report.error = executors[r]->prepare(options.pace)))
+      return report;
+    control.devices.push_back(devices[r].get());
+    control.transports.push_back(transports[r].get());
+  }
+
+  StepTotals totals(program, options, control, report);
+  control.onError = [&](const Error &error) {
+    totals.release();
+    if (options.onError)
+      options.onError(error);
+  };
+  const ProgramHash hash = hashProgram(program);
+  {
+    std::vector<const Executor *> watched;
+    for (auto &executor : executors)
+      watched.push_back(executor.get());
+    Watchdog watchdog(program, std::move(watched), recorder, control,
+                      options.timeout, options.callTimeout);
+    std::stop_callback stop(options.stop, [&] {
+      control.fail({ErrorKind::Aborted, "the run was stopped by its caller"});
+    });
+
+    auto runRank = [&](int32_t r) {
+      const bool hasLoss = totals.shareOf(r) > 0;
+      if (Error error = transports[r]->connect(hash)) {
+        control.fail(std::move(error));
+        return;
+      }
+      for (int64_t step = 0; step < options.steps; ++step) {
+        if (!totals.mayBegin(step) || !executors[r]->runStep(step))
+          return;
+        double loss = std::numeric_limits<double>::quiet_NaN();
+        try {
+          loss = models[r]->loss();
+        } catch (...) {
+          control.fail(
+              {ErrorKind::ModelError,
+               "rank " + std::to_string(r) + ", step " + std::to_string(step) +
+                   ": the model threw in loss: " + describeCurrentException(),
+               {r}});
+          return;
+        }
+        if (hasLoss && !std::isfinite(loss)) {
+          control.fail({ErrorKind::NotFinite,
+                        "rank " + std::to_string(r) + ", step " +
+                            std::to_string(step) + ": the loss is " +
+                            (std::isnan(loss) ? "not a number" : "infinite") +
+                            "; lower the learning rate or check the input",
+                        {r}});
+          return;
+        }
+        // The rank that completes a step takes part in the next one only after
+        // the callback: this alone keeps the calls in order.
+        auto stepReport = totals.add(
+            r, step, loss,
+            recorder.endStep(r, step, step > 0 || options.steps == 1));
+        if (stepReport && options.onStep) {
+          watchdog.hostAtWork.fetch_add(1);
+          options.onStep(*stepReport);
+          watchdog.hostAtWork.fetch_sub(1);
+        }
+      }
+    };
+    std::vector<std::thread> threads;
+    try {
+      for (int32_t r = 0; r < numRanks; ++r)
+        threads.emplace_back(runRank, r);
+    } catch (const std::system_error &error) {
+      control.fail({ErrorKind::DeviceError,
+                    std::string("cannot start the thread of a rank: ") +
+                        error.what() + "; run fewer ranks in one process"});
+    }
+    for (std::thread &thread : threads)
+      thread.join();
+  }
+
+  if (control.failed()) {
+    report.error = control.error();
+  } else if (options.onFinished) {
+    std::vector<const Model *> view;
+    for (auto &model : models)
+      view.push_back(model.get());
+    options.onFinished(view);
+  }
+  return report;
+}
+
+} // namespace penstock::runtime

@@ -1,0 +1,225 @@
+//===- Watchdog.cpp - Turns a hang into an error --------------------------===//
+
+#include "penstock/Runtime/Watchdog.h"
+
+#include "penstock/Analysis/Verify.h"
+#include "penstock/Program/Text.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace penstock::runtime {
+
+using Clock = std::chrono::steady_clock;
+
+//===----------------------------------------------------------------------===//
+// What hangs
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A look at the recorder: the step that hangs and what has ended in it.
+struct Snapshot {
+  int64_t step = 0;
+  std::vector<std::vector<uint8_t>> done, started;
+};
+} // namespace
+
+static Snapshot takeSnapshot(const Program &program, const Recorder &recorder,
+                             const Matching &matching) {
+  const auto numRanks = static_cast<int32_t>(program.ranks.size());
+  Snapshot snapshot;
+  snapshot.done.resize(numRanks);
+  snapshot.started.resize(numRanks);
+  std::vector<int64_t> steps(numRanks);
+  int64_t slowest = -1;
+  for (int32_t r = 0; r < numRanks; ++r) {
+    const size_t size = program.ranks[r].instructions.size();
+    steps[r] = std::max<int64_t>(0, recorder.currentStep(r));
+    snapshot.done[r].resize(size);
+    snapshot.started[r].resize(size);
+    bool all = true;
+    for (uint32_t i = 0; i < size; ++i) {
+      const Stamps &stamps = recorder.stamps(r, steps[r], i);
+      snapshot.done[r][i] = stamps.ended.load(std::memory_order_acquire) != 0;
+      snapshot.started[r][i] = stamps.started.load() != 0;
+      all &= snapshot.done[r][i];
+    }
+    if (!all && (slowest < 0 || steps[r] < slowest))
+      slowest = steps[r];
+  }
+  snapshot.step = std::max<int64_t>(0, slowest);
+
+  // Ranks need not be in the same step; one that is ahead has ended this one.
+  for (int32_t r = 0; r < numRanks; ++r)
+    if (steps[r] > snapshot.step)
+      std::fill(snapshot.done[r].begin(), snapshot.done[r].end(), 1);
+  // A member of a group that hangs has still ended when its partner has.
+  for (int32_t r = 0; r < numRanks; ++r)
+    for (uint32_t i = 0; i < matching.partner[r].size(); ++i) {
+      const uint32_t partner = matching.partner[r][i];
+      if (partner != kNoInstruction &&
+          snapshot.done[program.ranks[r].instructions[i].peer][partner])
+        snapshot.done[r][i] = 1;
+    }
+  return snapshot;
+}
+
+/// Why the item of instruction `first`, the first of its queue that has not
+/// ended, does not go on.
+static std::string describeWait(const Program &program, int32_t rank,
+                                uint32_t first, const Snapshot &snapshot,
+                                const Matching &matching) {
+  const RankProgram &own = program.ranks[rank];
+  const Instruction &inst = own.instructions[first];
+  const std::vector<uint8_t> &done = snapshot.done[rank];
+  const std::string what = std::string("`").append(describe(inst)).append("`");
+
+  if (snapshot.started[rank][first]) {
+    if (isCollective(inst.op))
+      return "waits in " + what + " for the other ranks of it";
+    if (!isTransfer(inst.op))
+      return "is inside " + what;
+    const std::string peer = "rank " + std::to_string(inst.peer);
+    const uint32_t partner = matching.partner[rank][first];
+    if (partner == kNoInstruction)
+      return "waits in " + what + " for " + peer + ", which has no " +
+             (inst.op == Op::Send ? "receive" : "send") + " for it";
+    return "waits in " + what + " for " + peer + "'s `" +
+           describe(program.ranks[inst.peer].instructions[partner]) + "`";
+  }
+
+  uint32_t leader = first;
+  while (own.instructions[leader].joined && leader > 0)
+    --leader;
+  const Instruction &head = own.instructions[leader];
+  for (uint32_t w = 0; w < head.numWaits; ++w)
+    if (uint32_t other = own.waits[head.firstWait + w]; !done[other])
+      return "stands before " + what + ", which waits for `" +
+             describe(own.instructions[other]) + "`";
+  for (uint32_t other = leader; other-- > 0;)
+    if (usesComm(inst.op) && usesComm(own.instructions[other].op) &&
+        own.instructions[other].comm == inst.comm && !done[other])
+      return "stands before " + what + ", behind `" +
+             describe(own.instructions[other]) + "` on the same communicator";
+  return "stands before " + what;
+}
+
+void appendFinding(std::string &text, const Program &program,
+                   const Finding &finding) {
+  auto append = [&](const char *indent, Site site, const std::string &words) {
+    text.append(text.empty() || text.back() == '\n' ? "" : "\n")
+        .append(indent)
+        .append(describe(program, site))
+        .append(": ")
+        .append(words);
+  };
+  append("", finding.site, finding.message);
+  text.append(" [").append(name(finding.rule)).append("]");
+  for (const Note &note : finding.notes)
+    append("  ", note.site, note.text);
+}
+
+std::string describeHang(const Program &program, const Recorder &recorder) {
+  const Matching matching = matchTransfers(program);
+  const Snapshot snapshot = takeSnapshot(program, recorder, matching);
+  std::string text = "in step " + std::to_string(snapshot.step) + ":\n";
+  for (size_t r = 0; r < program.ranks.size(); ++r) {
+    const auto &instructions = program.ranks[r].instructions;
+    std::array<bool, 256> seen = {};
+    bool idle = true;
+    for (uint32_t i = 0; i < instructions.size(); ++i) {
+      if (snapshot.done[r][i] || seen[instructions[i].queue])
+        continue;
+      seen[instructions[i].queue] = true;
+      idle = false;
+      text += "  rank " + std::to_string(r) + ", queue " +
+              std::to_string(instructions[i].queue) + ": " +
+              describeWait(program, static_cast<int32_t>(r), i, snapshot,
+                           matching) +
+              "\n";
+    }
+    if (idle)
+      text += "  rank " + std::to_string(r) + ": has ended the step\n";
+  }
+
+  // The host transports let the members of a group progress independently.
+  const DeadlockResult result =
+      explainBlocked(program, Semantics::Documented, snapshot.done);
+  if (result.ok)
+    return text;
+  appendFinding(text, program,
+                describeDeadlock(program, result, Semantics::Documented));
+  return text;
+}
+
+//===----------------------------------------------------------------------===//
+// The watch
+//===----------------------------------------------------------------------===//
+
+Watchdog::Watchdog(const Program &program,
+                   std::vector<const Executor *> executors,
+                   const Recorder &recorder, RunControl &control,
+                   double timeout, double callTimeout)
+    : program(program), executors(std::move(executors)), recorder(recorder),
+      control(control), timeout(timeout), callTimeout(callTimeout) {
+  if (timeout > 0 || callTimeout > 0)
+    thread = std::thread([this] { watch(); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  wake.notify_all();
+  if (thread.joinable())
+    thread.join();
+}
+
+static std::string formatSeconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g s", seconds);
+  return text;
+}
+
+void Watchdog::watch() {
+  const double shortest = timeout > 0 && callTimeout > 0
+                              ? std::min(timeout, callTimeout)
+                              : std::max(timeout, callTimeout);
+  const auto period =
+      std::chrono::duration<double>(std::clamp(shortest / 20, 0.002, 0.2));
+  uint64_t lastProgress = 0;
+  // When something last ended, and when something was last at work.
+  auto lastEnd = Clock::now(), lastAlive = lastEnd;
+  std::unique_lock lock(mutex);
+  while (!wake.wait_for(lock, period, [&] { return stopping; }) &&
+         !control.failed()) {
+    uint64_t progress = 0;
+    bool outstanding = false, working = false;
+    for (const Executor *executor : executors) {
+      progress += executor->progress();
+      outstanding |= executor->stepping();
+      working |= executor->working();
+    }
+    const auto now = Clock::now();
+    if (progress != lastProgress || !outstanding || hostAtWork.load() > 0)
+      lastEnd = lastAlive = now;
+    if (working)
+      lastAlive = now;
+    lastProgress = progress;
+
+    const std::chrono::duration<double> idle = now - lastAlive,
+                                        noEnd = now - lastEnd;
+    if (timeout > 0 && idle.count() >= timeout)
+      control.fail({ErrorKind::Timeout, "no progress for " +
+                                            formatSeconds(timeout) + " " +
+                                            describeHang(program, recorder)});
+    else if (callTimeout > 0 && working && noEnd.count() >= callTimeout)
+      control.fail({ErrorKind::Timeout, "a call of the model takes more than " +
+                                            formatSeconds(callTimeout) + " " +
+                                            describeHang(program, recorder)});
+  }
+}
+
+} // namespace penstock::runtime

@@ -1,0 +1,410 @@
+//===- ConformanceTest.cpp - What every device and transport promises -----===//
+//
+// One suite for all back ends. It speaks only the interfaces; a back end joins
+// by a line at the end of the file.
+//
+//===----------------------------------------------------------------------===//
+
+#include "TestPrograms.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <future>
+#include <stdexcept>
+#include <thread>
+
+using namespace penstock;
+using namespace penstock::runtime;
+using namespace penstock::runtime::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct BackendKind {
+  const char *name;
+  std::unique_ptr<Backend> (*make)(int32_t numRanks);
+};
+
+class Conformance : public testing::TestWithParam<BackendKind> {
+protected:
+  static constexpr int32_t kNumRanks = 2;
+  /// Makes the ranks, each with an arena of 4 KiB and two queues.
+  void SetUp() override {
+    backend = GetParam().make(kNumRanks);
+    for (int32_t r = 0; r < kNumRanks; ++r) {
+      devices.push_back(std::move(*backend->makeDevice(r)));
+      transports.push_back(std::move(*backend->makeTransport(r)));
+      ASSERT_EQ(*devices[r]->addQueue(64), 0u);
+      ASSERT_EQ(*devices[r]->addQueue(64), 1u);
+      arenas.push_back(*devices[r]->allocateArena(4096));
+    }
+  }
+  void TearDown() override {
+    for (auto &device : devices)
+      device->abort();
+    for (auto &transport : transports)
+      transport->abort();
+    for (auto &device : devices)
+      (void)device->synchronize();
+  }
+
+  uint32_t group(int32_t rank, std::vector<Instruction> members) {
+    std::vector<Transfer> transfers;
+    for (Instruction &inst : members) {
+      kept.push_back(std::make_unique<Instruction>(inst));
+      transfers.push_back(
+          {kept.back().get(), arenas[rank] + inst.slots[Slot] * 256});
+    }
+    return *transports[rank]->addGroup(transfers);
+  }
+  uint32_t collective(int32_t rank, Op op, int32_t stage,
+                      std::span<float> values = {}) {
+    Instruction inst;
+    inst.op = op;
+    inst.stage = stage;
+    kept.push_back(std::make_unique<Instruction>(inst));
+    const std::vector<int32_t> everyone = {0, 1};
+    return *transports[rank]->addCollective(*kept.back(), everyone, values);
+  }
+  /// Runs an operation as work of a queue.
+  std::future<Error> start(int32_t rank, uint32_t id, unsigned queue = 0) {
+    auto promise = std::make_shared<std::promise<Error>>();
+    devices[rank]->enqueue(queue, [=, this](void *nativeQueue) {
+      promise->set_value(transports[rank]->run(id, nativeQueue));
+    });
+    return promise->get_future();
+  }
+  void write(int32_t rank, int32_t slot, uint64_t value) {
+    std::memcpy(arenas[rank] + slot * 256, &value, 8);
+  }
+  uint64_t read(int32_t rank, int32_t slot) {
+    uint64_t value;
+    std::memcpy(&value, arenas[rank] + slot * 256, 8);
+    return value;
+  }
+  static Instruction send(int32_t mb, int32_t peer, int32_t slot,
+                          int64_t bytes = 8) {
+    return transfer(Op::Send, Payload::Activation, 0, mb, peer, slot, bytes);
+  }
+  static Instruction recv(int32_t mb, int32_t peer, int32_t slot,
+                          int64_t bytes = 8) {
+    return transfer(Op::Recv, Payload::Activation, 0, mb, peer, slot, bytes);
+  }
+  static bool ended(std::future<Error> &result) {
+    return result.wait_for(0s) == std::future_status::ready;
+  }
+
+  std::unique_ptr<Backend> backend;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<std::byte *> arenas;
+  std::vector<std::unique_ptr<Instruction>> kept;
+};
+
+//===----------------------------------------------------------------------===//
+// Device
+//===----------------------------------------------------------------------===//
+
+TEST_P(Conformance, ArenaIsAlignedAndZero) {
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(arenas[0]) % kSlotAlignment, 0u);
+  EXPECT_EQ(read(0, 0), 0u);
+  EXPECT_EQ(read(0, 15), 0u);
+}
+
+TEST_P(Conformance, QueueRunsInOrder) {
+  std::vector<int> order;
+  for (int i = 0; i < 1000; ++i) // more than the queue is deep
+    devices[0]->enqueue(0, [&order, i](void *) { order.push_back(i); });
+  ASSERT_TRUE(devices[0]->synchronize());
+  ASSERT_EQ(order.size(), 1000u);
+  for (int i = 0; i < 1000; ++i)
+    EXPECT_EQ(order[i], i);
+}
+
+TEST_P(Conformance, EventOrdersTwoQueues) {
+  Device &device = *devices[0];
+  const Event event = device.addEvent();
+  for (int round = 0; round < 20; ++round) {
+    int value = 0, seen = -1; // no lock: the event must order them
+    device.enqueue(0, [&](void *) {
+      std::this_thread::sleep_for(100us);
+      value = round + 1;
+    });
+    device.record(0, event);
+    device.wait(1, event);
+    device.enqueue(1, [&](void *) { seen = value; });
+    ASSERT_TRUE(device.synchronize());
+    EXPECT_EQ(seen, round + 1);
+  }
+}
+
+TEST_P(Conformance, EventCoversOnlyWhatWasBefore) {
+  Device &device = *devices[0];
+  const Event event = device.addEvent();
+  std::promise<void> go;
+  device.record(0, event);
+  device.enqueue(0, [&](void *) { go.get_future().wait(); });
+  device.wait(1, event);
+  device.enqueue(1, [&](void *) { go.set_value(); });
+  EXPECT_TRUE(device.synchronize());
+}
+
+TEST_P(Conformance, EventThatWasNotRecordedHoldsNobody) {
+  Device &device = *devices[0];
+  bool ran = false;
+  device.wait(1, device.addEvent());
+  device.enqueue(1, [&](void *) { ran = true; });
+  EXPECT_TRUE(device.synchronize());
+  EXPECT_TRUE(ran);
+}
+
+TEST_P(Conformance, StampsGrowInQueueOrder) {
+  Device &device = *devices[0];
+  std::atomic<int64_t> first = 0, second = 0;
+  device.enqueue(0, [&](void *queue) { device.stamp(queue, first); });
+  device.enqueue(0, [&](void *queue) {
+    std::this_thread::sleep_for(1ms);
+    device.stamp(queue, second);
+  });
+  ASSERT_TRUE(device.synchronize());
+  EXPECT_GE(second - first, 1'000'000);
+}
+
+TEST_P(Conformance, ExceptionInWorkFailsTheDevice) {
+  Device &device = *devices[0];
+  const Event event = device.addEvent();
+  std::atomic<bool> ran = false;
+  device.enqueue(0, [](void *) { throw std::runtime_error("out of ink"); });
+  device.record(0, event);
+  device.wait(1, event);
+  device.enqueue(1, [&](void *) { ran = true; });
+  const Status status = device.synchronize();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.message(), "work on a queue threw: out of ink");
+  EXPECT_FALSE(ran);
+}
+
+TEST_P(Conformance, AbortEndsWaitsAndSkipsWork) {
+  Device &device = *devices[0];
+  const Event event = device.addEvent();
+  std::promise<void> go;
+  std::atomic<bool> ran = false;
+  device.enqueue(0, [&](void *) { go.get_future().wait(); });
+  device.record(0, event);
+  device.wait(1, event);
+  device.enqueue(1, [&](void *) { ran = true; });
+  device.abort();
+  go.set_value();
+  const Status status = device.synchronize();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.message(), "the device was aborted");
+  EXPECT_FALSE(ran);
+}
+
+//===----------------------------------------------------------------------===//
+// Transport
+//===----------------------------------------------------------------------===//
+
+TEST_P(Conformance, NoSendEndsBeforeItsReceive) {
+  const uint32_t sends = group(0, {send(0, 1, 0)});
+  const uint32_t receives = group(1, {recv(0, 0, 0)});
+  for (uint64_t round = 1; round <= 3; ++round) {
+    write(0, 0, round);
+    auto sent = start(0, sends);
+    std::this_thread::sleep_for(10ms);
+    EXPECT_FALSE(ended(sent));
+    auto received = start(1, receives);
+    EXPECT_FALSE(received.get());
+    EXPECT_FALSE(sent.get());
+    EXPECT_EQ(read(1, 0), round);
+  }
+}
+
+TEST_P(Conformance, NoReceiveEndsBeforeItsSend) {
+  const uint32_t sends = group(0, {send(0, 1, 0)});
+  const uint32_t receives = group(1, {recv(0, 0, 0)});
+  auto received = start(1, receives);
+  std::this_thread::sleep_for(10ms);
+  EXPECT_FALSE(ended(received));
+  write(0, 0, 42);
+  EXPECT_FALSE(start(0, sends).get());
+  EXPECT_FALSE(received.get());
+  EXPECT_EQ(read(1, 0), 42u);
+}
+
+TEST_P(Conformance, ChannelMatchesFirstToFirst) {
+  // Three messages as a group on one side, one by one on the other.
+  const uint32_t sends =
+      group(0, {send(0, 1, 0), send(1, 1, 1), send(2, 1, 2)});
+  const uint32_t first = group(1, {recv(0, 0, 5)}),
+                 second = group(1, {recv(1, 0, 4)}),
+                 third = group(1, {recv(2, 0, 3)});
+  for (int32_t slot = 0; slot < 3; ++slot)
+    write(0, slot, 100 + slot);
+  auto sent = start(0, sends);
+  EXPECT_FALSE(start(1, first).get());
+  EXPECT_FALSE(start(1, second).get());
+  EXPECT_FALSE(ended(sent)); // a group ends with its last member
+  EXPECT_FALSE(start(1, third).get());
+  EXPECT_FALSE(sent.get());
+  EXPECT_EQ(read(1, 5), 100u);
+  EXPECT_EQ(read(1, 4), 101u);
+  EXPECT_EQ(read(1, 3), 102u);
+}
+
+TEST_P(Conformance, CommunicatorsAreApart) {
+  Instruction other = send(1, 1, 1), otherRecv = recv(1, 0, 1);
+  other.comm = otherRecv.comm = 1;
+  const uint32_t sendA = group(0, {send(0, 1, 0)}), sendB = group(0, {other});
+  const uint32_t recvA = group(1, {recv(0, 0, 0)}),
+                 recvB = group(1, {otherRecv});
+  write(0, 0, 7);
+  write(0, 1, 8);
+  auto sentA = start(0, sendA, 0), sentB = start(0, sendB, 1);
+  EXPECT_FALSE(start(1, recvB).get());
+  EXPECT_FALSE(start(1, recvA).get());
+  EXPECT_FALSE(sentA.get());
+  EXPECT_FALSE(sentB.get());
+  EXPECT_EQ(read(1, 0), 7u);
+  EXPECT_EQ(read(1, 1), 8u);
+}
+
+TEST_P(Conformance, GroupsExchange) {
+  const uint32_t a = group(0, {send(0, 1, 0), recv(1, 1, 1)});
+  const uint32_t b = group(1, {send(1, 0, 0), recv(0, 0, 1)});
+  for (uint64_t round = 0; round < 200; ++round) {
+    write(0, 0, round);
+    write(1, 0, ~round);
+    auto left = start(0, a), right = start(1, b);
+    ASSERT_FALSE(left.get());
+    ASSERT_FALSE(right.get());
+    ASSERT_EQ(read(0, 1), ~round);
+    ASSERT_EQ(read(1, 1), round);
+  }
+}
+
+TEST_P(Conformance, EmptyMessagesMeetToo) {
+  const uint32_t sends = group(0, {send(0, 1, 0, 0)});
+  const uint32_t receives = group(1, {recv(0, 0, 0, 0)});
+  auto sent = start(0, sends);
+  std::this_thread::sleep_for(5ms);
+  EXPECT_FALSE(ended(sent));
+  EXPECT_FALSE(start(1, receives).get());
+  EXPECT_FALSE(sent.get());
+}
+
+TEST_P(Conformance, SizesMustAgree) {
+  const uint32_t sends = group(0, {send(0, 1, 0, 16)});
+  const uint32_t receives = group(1, {recv(0, 0, 0, 8)});
+  auto sent = start(0, sends), received = start(1, receives);
+  while (!ended(sent) && !ended(received))
+    std::this_thread::sleep_for(1ms);
+  const Error error = ended(sent) ? sent.get() : received.get();
+  EXPECT_EQ(error.kind, ErrorKind::Mismatch);
+  EXPECT_EQ(error.message,
+            "rank 0's `send activation 0 mb 0 to 1` of 16 bytes meets rank 1's "
+            "`recv activation 0 mb 0 from 0` of 8 bytes");
+}
+
+TEST_P(Conformance, NamesMustAgree) {
+  const uint32_t sends = group(0, {send(0, 1, 0)});
+  const uint32_t receives = group(1, {recv(1, 0, 0)});
+  auto sent = start(0, sends), received = start(1, receives);
+  while (!ended(sent) && !ended(received))
+    std::this_thread::sleep_for(1ms);
+  const Error error = ended(sent) ? sent.get() : received.get();
+  EXPECT_EQ(error.kind, ErrorKind::Mismatch);
+  EXPECT_NE(error.message.find("mb 1"), std::string::npos) << error.message;
+}
+
+TEST_P(Conformance, AbortWakesEveryone) {
+  auto waits = {start(0, group(0, {send(0, 1, 0)})),
+                start(1, collective(1, Op::Barrier, -1))};
+  (void)waits;
+  auto sent = start(0, group(0, {recv(3, 1, 0)}), 1);
+  std::this_thread::sleep_for(5ms);
+  const auto begin = std::chrono::steady_clock::now();
+  for (auto &transport : transports)
+    transport->abort();
+  EXPECT_EQ(sent.get().kind, ErrorKind::Aborted);
+  for (auto &device : devices)
+    EXPECT_TRUE(device->synchronize());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 500ms);
+}
+
+TEST_P(Conformance, BarrierHoldsUntilAllAreThere) {
+  const uint32_t a = collective(0, Op::Barrier, -1),
+                 b = collective(1, Op::Barrier, -1);
+  for (int round = 0; round < 3; ++round) {
+    auto left = start(0, a);
+    std::this_thread::sleep_for(5ms);
+    EXPECT_FALSE(ended(left));
+    EXPECT_FALSE(start(1, b).get());
+    EXPECT_FALSE(left.get());
+  }
+}
+
+TEST_P(Conformance, AllReduceSumsOnAllRanks) {
+  std::vector<float> left = {1, 2, 3}, right = {10, 20, 30};
+  const uint32_t a = collective(0, Op::AllReduce, 0, left),
+                 b = collective(1, Op::AllReduce, 0, right);
+  auto first = start(0, a), second = start(1, b);
+  EXPECT_FALSE(first.get());
+  EXPECT_FALSE(second.get());
+  EXPECT_EQ(left, (std::vector<float>{11, 22, 33}));
+  EXPECT_EQ(right, left);
+}
+
+TEST_P(Conformance, AllReduceSizesMustAgree) {
+  std::vector<float> left(3), right(2);
+  const uint32_t a = collective(0, Op::AllReduce, 0, left),
+                 b = collective(1, Op::AllReduce, 0, right);
+  auto first = start(0, a), second = start(1, b);
+  while (!ended(first) && !ended(second))
+    std::this_thread::sleep_for(1ms);
+  const Error error = ended(first) ? first.get() : second.get();
+  EXPECT_EQ(error.kind, ErrorKind::Mismatch);
+  EXPECT_NE(error.message.find("all_reduce"), std::string::npos);
+}
+
+TEST_P(Conformance, CollectiveOfOthersIsRefused) {
+  Instruction barrier;
+  barrier.op = Op::Barrier;
+  const std::vector<int32_t> others = {1};
+  const auto id = transports[0]->addCollective(barrier, others, {});
+  ASSERT_FALSE(id);
+  EXPECT_EQ(id.message(), "rank 0 is not in the rank set of its collective");
+}
+
+TEST_P(Conformance, ConnectComparesPrograms) {
+  auto connect = [&](int32_t rank, ProgramHash hash) {
+    return std::async(std::launch::async, [this, rank, hash] {
+      return transports[rank]->connect(hash);
+    });
+  };
+  {
+    auto a = connect(0, {1, 2}), b = connect(1, {1, 2});
+    EXPECT_FALSE(a.get());
+    EXPECT_FALSE(b.get());
+  }
+  transports.clear();
+  backend = GetParam().make(kNumRanks);
+  for (int32_t r = 0; r < kNumRanks; ++r)
+    transports.push_back(std::move(*backend->makeTransport(r)));
+  auto a = connect(0, {1, 2}), b = connect(1, {1, 3});
+  while (!ended(a) && !ended(b))
+    std::this_thread::sleep_for(1ms);
+  const Error error = ended(a) ? a.get() : b.get();
+  EXPECT_EQ(error.kind, ErrorKind::Mismatch);
+  EXPECT_NE(error.message.find("give the same file to all ranks"),
+            std::string::npos);
+  for (auto &transport : transports)
+    transport->abort();
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
+                         testing::Values(BackendKind{"host", makeHostBackend}),
+                         [](const auto &info) { return info.param.name; });
+
+} // namespace

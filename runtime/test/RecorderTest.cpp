@@ -1,0 +1,170 @@
+//===- RecorderTest.cpp - Recorded times, bubbles and traces --------------===//
+
+#include "TestPrograms.h"
+
+#include "penstock/Analysis/Simulate.h"
+#include "penstock/Program/Text.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <sstream>
+
+using namespace penstock;
+using namespace penstock::runtime;
+using namespace penstock::runtime::test;
+
+namespace {
+
+TEST(Recorder, EveryInstructionHasItsTimesInOrder) {
+  const Program program = makeGPipe(3, 2);
+  Recorder recorder(program, 2);
+  RunOptions options;
+  options.recorder = &recorder;
+  runLosses(program, 3, {}, options);
+  for (int32_t r = 0; r < 3; ++r) {
+    EXPECT_EQ(recorder.currentStep(r), 2);
+    for (int64_t step : {1, 2})
+      for (uint32_t i = 0; i < program.ranks[r].instructions.size(); ++i) {
+        const Stamps &time = recorder.stamps(r, step, i);
+        EXPECT_GT(time.enqueued, 0);
+        EXPECT_LE(time.enqueued, time.started);
+        EXPECT_LE(time.started, time.ended);
+        for (uint32_t k = 0; k < program.ranks[r].instructions[i].numWaits; ++k)
+          EXPECT_LE(
+              recorder
+                  .stamps(r, step,
+                          program.ranks[r].waits
+                              [program.ranks[r].instructions[i].firstWait + k])
+                  .ended,
+              time.started);
+      }
+  }
+}
+
+TEST(Recorder, MembersOfAGroupShareTheirTimes) {
+  Program program = makeGPipe(2, 1);
+  program.ranks[0].instructions = {
+      transfer(Op::Send, Payload::Activation, 0, 0, 1, 0),
+      transfer(Op::Recv, Payload::Gradient, 1, 0, 1, 1),
+      action(Op::Forward, 0, 0), action(Op::Backward, 0, 0)};
+  program.ranks[0].instructions[1].joined = true;
+  program.ranks[0].instructions[3].joined = true;
+  const Recorder recorder(program);
+  EXPECT_EQ(recorder.leader(0, 0), 0u);
+  EXPECT_EQ(recorder.leader(0, 1), 0u);
+  EXPECT_EQ(recorder.leader(0, 2), 2u);
+  EXPECT_EQ(recorder.leader(0, 3), 3u); // an overlap's actions have their own
+}
+
+TEST(Recorder, BubbleIsThatOfTheSimulator) {
+  // Span 10, busiest 6.
+  EXPECT_DOUBLE_EQ(bubbleRate({{0, 10, 6}, {5, 9, 4}}), 0.4);
+  EXPECT_EQ(bubbleRate({{0, 0, 0}}), 0);
+}
+
+TEST(Recorder, PacedRunTakesThePredictedTimes) {
+  Program program = makeGPipe(4, 4);
+  program.problem.link.latency = 0.25;
+  for (int32_t s = 0; s < 4; ++s)
+    program.problem.stages[s].cost.backward = 2 + s % 2;
+  const auto predicted = simulateProgram(program);
+  ASSERT_TRUE(predicted);
+
+  Recorder recorder(program);
+  RunOptions options;
+  options.recorder = &recorder;
+  options.steps = 3;
+  options.pace = 0.01;
+  const RunReport report = runProgram(program, makeTestModel(), options);
+  ASSERT_TRUE(report) << report.error.message;
+  EXPECT_NEAR(report.bubbleRate, predicted->bubbleRate, 0.1);
+
+  const Problem measured = recorder.measuredProblem();
+  for (int32_t s = 0; s < 4; ++s) {
+    EXPECT_NEAR(measured.stages[s].cost.forward, 0.01, 0.005);
+    EXPECT_NEAR(measured.stages[s].cost.backward, 0.02 + s % 2 * 0.01, 0.005);
+    EXPECT_EQ(measured.stages[s].cost.weight, 0); // did not run
+  }
+  EXPECT_NEAR(measured.link.latency, 0.0025, 0.002);
+  EXPECT_EQ(measured.link.bytesPerTime, 0);
+  program.problem = measured;
+  EXPECT_NEAR(simulateProgram(program)->bubbleRate, report.bubbleRate, 0.1);
+}
+
+TEST(Trace, HasEveryInstructionAndAnArrowForEveryTransfer) {
+  const Program program = makeGPipe(3, 2);
+  Recorder recorder(program, 2);
+  RunOptions options;
+  options.recorder = &recorder;
+  runLosses(program, 3, {}, options);
+  std::ostringstream os;
+  recorder.writeTrace(os);
+  const nlohmann::json trace = nlohmann::json::parse(os.str());
+
+  std::map<std::tuple<int, int, std::string>, int> slices;
+  std::map<int, nlohmann::json> starts, ends;
+  std::map<int, std::string> names;
+  for (const nlohmann::json &event : trace["traceEvents"]) {
+    const std::string ph = event["ph"];
+    if (ph == "X") {
+      ++slices[{event["pid"], event["tid"], event["name"]}];
+      EXPECT_GE(event["dur"], 0);
+      EXPECT_GE(event["ts"], event["args"]["enqueued"]);
+      EXPECT_GE(event["args"]["step"], 1); // two steps are kept
+    } else if (ph == "s") {
+      starts[event["id"]] = event;
+    } else if (ph == "f") {
+      ends[event["id"]] = event;
+    } else if (event["name"] == "process_name") {
+      names[event["pid"]] = event["args"]["name"];
+    }
+  }
+  size_t numSends = 0;
+  for (int32_t r = 0; r < 3; ++r)
+    for (const Instruction &inst : program.ranks[r].instructions) {
+      const int count = slices[{r, inst.queue, describe(inst)}];
+      EXPECT_EQ(count, 2) << describe(inst);
+      numSends += inst.op == Op::Send;
+    }
+  EXPECT_EQ(names[2], "rank 2");
+  EXPECT_EQ(starts.size(), 2 * numSends);
+  ASSERT_EQ(ends.size(), starts.size());
+  for (auto &[id, start] : starts) {
+    EXPECT_EQ(start["ts"], ends[id]["ts"]);
+    EXPECT_EQ(std::abs(int(start["pid"]) - int(ends[id]["pid"])), 1);
+  }
+}
+
+TEST(Trace, ShowsWhatHangs) {
+  const Program program = makeDeadlock();
+  Recorder recorder(program);
+  RunOptions options;
+  options.recorder = &recorder;
+  options.force = true;
+  options.timeout = 0.05;
+  EXPECT_EQ(runProgram(program, makeTestModel(), options).error.kind,
+            ErrorKind::Timeout);
+  std::ostringstream os;
+  recorder.writeTrace(os);
+  std::vector<std::string> open;
+  const nlohmann::json trace = nlohmann::json::parse(os.str());
+  for (const nlohmann::json &event : trace["traceEvents"])
+    if (event["ph"] == "B")
+      open.push_back(event["name"]);
+  EXPECT_EQ(open, (std::vector<std::string>{"recv gradient 1 mb 0 from 1",
+                                            "recv activation 0 mb 1 from 0"}));
+}
+
+TEST(Trace, OfNothingIsEmptyButValid) {
+  const Program program = makeGPipe(2, 1);
+  const Recorder recorder(program);
+  std::ostringstream os;
+  recorder.writeTrace(os);
+  const nlohmann::json trace = nlohmann::json::parse(os.str());
+  for (const nlohmann::json &event : trace["traceEvents"])
+    EXPECT_EQ(event["ph"], "M");
+}
+
+} // namespace
