@@ -3,6 +3,7 @@
 #include "penstock/Program/Program.h"
 
 #include <algorithm>
+#include <map>
 
 namespace penstock {
 
@@ -20,6 +21,27 @@ bool Program::isOrder() const {
       if (usesComm(inst.op))
         return false;
   return true;
+}
+
+void numberRankSets(Program &program) {
+  std::map<std::vector<int32_t>, int32_t> numbers;
+  std::vector<int32_t> renumbered(program.rankSets.size(), -1);
+  std::vector<std::vector<int32_t>> used;
+  for (RankProgram &rank : program.ranks)
+    for (Instruction &inst : rank.instructions) {
+      if (!isCollective(inst.op) || inst.peer < 0)
+        continue;
+      int32_t &number = renumbered[inst.peer];
+      if (number < 0) {
+        const auto &set = program.rankSets[inst.peer];
+        auto [it, isNew] = numbers.try_emplace(set, used.size());
+        if (isNew)
+          used.push_back(set);
+        number = it->second;
+      }
+      inst.peer = number;
+    }
+  program.rankSets = std::move(used);
 }
 
 double durationOf(const Problem &problem, const Instruction &inst) {

@@ -155,7 +155,7 @@ Fields fieldsOf(Op op) {
   case Op::ReduceGrad:
   case Op::Unshard:
   case Op::Reshard:
-    return {Has::Yes, Has::No};
+    return {Has::Yes, Has::Maybe};
   case Op::Barrier:
     return {Has::No, Has::No};
   case Op::Step:

@@ -155,9 +155,10 @@ private:
 
   Instruction collective(int32_t rank) {
     Instruction inst = named(chance(2) ? Op::AllReduce : Op::Barrier);
-    inst.microbatch = -1;
     if (inst.op == Op::Barrier)
-      inst.stage = -1;
+      inst.stage = inst.microbatch = -1;
+    else if (chance(2))
+      inst.microbatch = -1;
     inst.comm = chance(2) ? 0 : below(4);
     inst.bytes = chance(2) ? 0 : bytes();
     if (chance(3))
@@ -178,7 +179,7 @@ private:
         named(static_cast<Op>(static_cast<int>(Op::ReduceGrad) +
                               below(kNumOps - int(Op::ReduceGrad))));
     const bool perMicrobatch = inst.op == Op::Offload || inst.op == Op::Reload;
-    if (!perMicrobatch && (inst.op != Op::Step || chance(2)))
+    if (!perMicrobatch && chance(2))
       inst.microbatch = -1;
     if (inst.op == Op::Step && inst.microbatch < 0 && chance(2))
       inst.stage = -1;

@@ -126,6 +126,10 @@ struct Program {
   bool operator==(const Program &) const = default;
 };
 
+/// Makes the rank sets canonical, whatever order they were collected in. Every
+/// index into them must be in range.
+void numberRankSets(Program &program);
+
 /// An instruction of a program; `instruction` is kNoInstruction when a fault
 /// concerns a whole rank, `rank` is -1 when it concerns the whole program.
 struct Site {

@@ -2,6 +2,8 @@
 
 #include "penstock/Program/Program.h"
 
+#include "RandomProgram.h"
+
 #include <gtest/gtest.h>
 
 using namespace penstock;
@@ -133,6 +135,29 @@ TEST(Program, BytesOfTensors) {
   EXPECT_EQ(bytesOf(problem, {TensorKind::Gradient, 1, 0}), 10);
   EXPECT_EQ(bytesOf(problem, {TensorKind::Gradient, 0, 0}), 0);
   EXPECT_EQ(bytesOf(problem, {TensorKind::Stash, 1, 0}), 40);
+}
+
+TEST(Program, NumberRankSets) {
+  size_t changed = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Program program = test::RandomProgram(seed).make();
+    // Backwards, with one that nobody uses, and the last one twice.
+    Program shuffled = program;
+    const int32_t n = program.rankSets.size();
+    std::reverse(shuffled.rankSets.begin(), shuffled.rankSets.end());
+    shuffled.rankSets.push_back({5});
+    if (n > 0)
+      shuffled.rankSets.push_back(program.rankSets[n - 1]);
+    for (RankProgram &rank : shuffled.ranks)
+      for (Instruction &inst : rank.instructions)
+        if (isCollective(inst.op) && inst.peer >= 0)
+          inst.peer =
+              inst.peer == n - 1 && seed % 2 ? n + 1 : n - 1 - inst.peer;
+    changed += n > 1;
+    numberRankSets(shuffled);
+    EXPECT_EQ(shuffled, program);
+  }
+  EXPECT_GT(changed, 50u);
 }
 
 } // namespace

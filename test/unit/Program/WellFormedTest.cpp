@@ -259,8 +259,8 @@ TEST(WellFormed, Names) {
       {[](Program &p) { p.ranks[0].instructions[3].microbatch = 3; },
        {0, 3},
        "the micro-batch is 3; it must be 0 to 2"},
-      {[](Program &p) { p.ranks[0].instructions[4].microbatch = 0; },
-       {0, 4},
+      {[](Program &p) { p.ranks[0].instructions[5].microbatch = 0; },
+       {0, 5},
        "has micro-batch 0, which the op does not take; set it to -1"},
       {[](Program &p) { p.ranks[0].instructions[6].microbatch = 0; },
        {0, 6},
@@ -387,6 +387,8 @@ TEST(WellFormed, EverythingThatIsAllowed) {
   instructions[6].stage = 1; // a step of one stage, of one micro-batch
   EXPECT_TRUE(wellFormed(program));
   instructions[6].microbatch = 2;
+  EXPECT_TRUE(wellFormed(program));
+  instructions[4].microbatch = 1; // a reduction too
   EXPECT_TRUE(wellFormed(program));
   program.problem.chains.clear(); // all on the first chain
   EXPECT_TRUE(wellFormed(program));
