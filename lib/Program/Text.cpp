@@ -71,6 +71,29 @@ std::string formatNumber(double value) {
   return text;
 }
 
+std::string formatSymbol(std::string_view name) {
+  auto isLetter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  bool bare = !name.empty() && isLetter(name.front());
+  for (char c : name)
+    bare &= isLetter(c) || (c >= '0' && c <= '9') || c == '$' || c == '.' ||
+            c == '-';
+  if (bare)
+    return '@' + std::string(name);
+  static constexpr char digits[] = "0123456789ABCDEF";
+  std::string text = "@\"";
+  for (unsigned char c : name) {
+    if (c == '\\')
+      text += "\\\\";
+    else if (c >= ' ' && c < 0x7f && c != '"')
+      text += static_cast<char>(c);
+    else
+      text += {'\\', digits[c >> 4], digits[c & 15]};
+  }
+  return text + '"';
+}
+
 namespace {
 
 /// Appends to one string: a program may have millions of lines.
@@ -125,38 +148,9 @@ void writeHead(Writer &os, const Instruction &inst) {
     os << (inst.op == Op::Send ? " to " : " from ") << inst.peer;
 }
 
-/// A symbol of MLIR: bare when it can be, or else quoted.
-void writeSymbol(Writer &os, std::string_view symbol) {
-  auto isLetter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  bool bare = !symbol.empty() && isLetter(symbol.front());
-  for (char c : symbol)
-    bare &= isLetter(c) || (c >= '0' && c <= '9') || c == '$' || c == '.' ||
-            c == '-';
-  os << '@';
-  if (bare) {
-    os << symbol;
-    return;
-  }
-  static constexpr char digits[] = "0123456789ABCDEF";
-  os << '"';
-  for (unsigned char c : symbol) {
-    if (c == '\\')
-      os << "\\\\";
-    else if (c >= ' ' && c < 0x7f && c != '"')
-      os << static_cast<char>(c);
-    else
-      os << '\\' << digits[c >> 4] << digits[c & 15];
-  }
-  os << '"';
-}
-
 void writeProblem(Writer &os, const Problem &problem) {
-  os << "pipe.schedule ";
-  writeSymbol(os, problem.name);
-  os << " ranks(" << problem.numRanks << ") microbatches("
-     << problem.numMicrobatches << ')';
+  os << "pipe.schedule " << formatSymbol(problem.name) << " ranks("
+     << problem.numRanks << ") microbatches(" << problem.numMicrobatches << ')';
   if (!problem.chains.empty()) {
     os << " chains([";
     os.list(problem.chains) << "])";

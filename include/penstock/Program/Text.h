@@ -36,6 +36,10 @@ std::string describe(const Program &program, Site site);
 /// '.' or an exponent: "1.0", "0.601", "1.0e+20".
 std::string formatNumber(double value);
 
+/// A name as a symbol of MLIR: @train, or @"two words" with escapes where it
+/// cannot stand bare.
+std::string formatSymbol(std::string_view name);
+
 /// Writes a well-formed program as one `pipe.schedule` op in full form.
 ///
 /// A wait is written as the head of the instruction waited for, and reads as

@@ -276,18 +276,12 @@ TEST(Text, TwoChains) {
 }
 
 TEST(Text, Symbols) {
-  Program program;
-  auto symbol = [&](std::string name) {
-    program.problem.name = std::move(name);
-    const std::string text = dump(program);
-    return text.substr(14, text.find(" ranks(") - 14);
-  };
-  EXPECT_EQ(symbol("a1_$.-"), "@a1_$.-");
-  EXPECT_EQ(symbol("_"), "@_");
-  EXPECT_EQ(symbol(""), "@\"\"");
-  EXPECT_EQ(symbol("1st"), "@\"1st\"");
-  EXPECT_EQ(symbol("a b"), "@\"a b\"");
-  EXPECT_EQ(symbol("\"\\\n\xff"), "@\"\\22\\\\\\0A\\FF\"");
+  EXPECT_EQ(formatSymbol("a1_$.-"), "@a1_$.-");
+  EXPECT_EQ(formatSymbol("_"), "@_");
+  EXPECT_EQ(formatSymbol(""), "@\"\"");
+  EXPECT_EQ(formatSymbol("1st"), "@\"1st\"");
+  EXPECT_EQ(formatSymbol("a b"), "@\"a b\"");
+  EXPECT_EQ(formatSymbol("\"\\\n\xff"), "@\"\\22\\\\\\0A\\FF\"");
 }
 
 TEST(Text, EveryInstructionHasItsLine) {

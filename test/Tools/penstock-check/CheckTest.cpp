@@ -1,0 +1,332 @@
+//===- CheckTest.cpp - penstock-check, run as a program -------------------===//
+
+#include "penstock/Analysis/Report.h"
+#include "penstock/Lowering/Lowering.h"
+#include "penstock/Program/File.h"
+#include "penstock/Program/Text.h"
+#include "penstock/Schedule/Schedule.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+namespace fs = std::filesystem;
+using namespace penstock;
+using Json = nlohmann::json;
+
+namespace {
+
+/// A 1F1B program, planned.
+Program oneForwardOneBackwardProgram(int32_t numRanks = 4,
+                                     int32_t numMicrobatches = 8) {
+  Problem problem;
+  problem.name = "train";
+  problem.numRanks = numRanks;
+  problem.numMicrobatches = numMicrobatches;
+  problem.stages.resize(numRanks);
+  for (int32_t s = 0; s < numRanks; ++s) {
+    problem.stages[s].firstLayer = s;
+    problem.stages[s].bytes = {64, 256, 8, 8, 16};
+  }
+  problem.placement = placeLoop(numRanks, numRanks);
+  Result<Program> program = oneForwardOneBackward(problem);
+  EXPECT_TRUE(program);
+  EXPECT_TRUE(insertTransfers(*program));
+  EXPECT_TRUE(planBuffers(*program));
+  return *program;
+}
+
+/// Rank 0 runs `forward 0 mb 0` and sends it, rank 1 receives it after a
+/// gradient that it never gets in time: both wait for the other's second step.
+Program crossed() {
+  Program program = oneForwardOneBackwardProgram(2, 1);
+  for (RankProgram &rank : program.ranks) {
+    rank.waits.clear();
+    for (Instruction &inst : rank.instructions) {
+      inst.firstWait = inst.numWaits = 0;
+      inst.queue = 0;
+    }
+  }
+  // forward, send, recv, backward  ->  forward, recv, send, backward
+  auto &list = program.ranks[0].instructions;
+  auto send = std::find_if(list.begin(), list.end(), [](const Instruction &i) {
+    return i.op == Op::Send;
+  });
+  std::iter_swap(send, send + 1);
+  return program;
+}
+
+class CheckTest : public testing::Test {
+protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "pspXXXXXX").string();
+    directory = mkdtemp(pattern.data());
+  }
+  void TearDown() override { fs::remove_all(directory); }
+
+  std::string path(const std::string &name) {
+    return (directory / name).string();
+  }
+  std::string write(const Program &program) {
+    Status status = writeProgramFile(program, path("a.psp"));
+    EXPECT_TRUE(status) << status.message();
+    return path("a.psp");
+  }
+  std::string contents(const std::string &path) {
+    std::ifstream in(path);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  /// Runs penstock-check; sets out and err and returns the exit status.
+  int check(const std::string &arguments) {
+    const int status =
+        std::system((std::string(PENSTOCK_CHECK) + ' ' + arguments + " >" +
+                     path("out") + " 2>" + path("err"))
+                        .c_str());
+    out = contents(path("out"));
+    err = contents(path("err"));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  fs::path directory;
+  std::string out, err;
+};
+
+constexpr const char *kAssumptions =
+    R"(The verdict assumes:
+  A1  all channels are connected before the first transfer
+  A2  kernels are loaded before the first transfer, or loading is eager
+  A3  the host never blocks: what is in flight stays below the launch queue
+  A4  no other work of the device waits on these queues
+  A5  every group fits into one plan of the transport
+  A6  no rank, link or device fails
+)";
+
+TEST_F(CheckTest, Accepted) {
+  const Program program = oneForwardOneBackwardProgram();
+  const std::string file = write(program);
+  EXPECT_EQ(check(file), 0);
+  EXPECT_EQ(out,
+            file + ": accepted: @train, 4 ranks, 4 stages, 8 micro-batches, " +
+                std::to_string(program.numInstructions()) +
+                " instructions, hash " + hashProgram(program).str() + '\n' +
+                kAssumptions);
+  EXPECT_EQ(err, "");
+}
+
+TEST_F(CheckTest, AcceptedJson) {
+  const Program program = oneForwardOneBackwardProgram();
+  EXPECT_EQ(check("--json " + write(program)), 0);
+  const Json expected = {
+      {"accepted", true},
+      {"deadlock", false},
+      {"rule", nullptr},
+      {"cycle", Json::array()},
+      {"min_capacity", 0},
+      {"closure", "ok"},
+      {"documented", "ok"},
+      {"findings", Json::array()},
+      {"assumptions", assumptions()},
+      {"name", "train"},
+      {"ranks", 4},
+      {"stages", 4},
+      {"microbatches", 8},
+      {"instructions", program.numInstructions()},
+      {"hash", hashProgram(program).str()},
+  };
+  EXPECT_EQ(Json::parse(out), expected);
+  EXPECT_EQ(err, "");
+}
+
+TEST_F(CheckTest, Deadlock) {
+  const Program program = crossed();
+  const Verdict verdict = verify(program);
+  ASSERT_FALSE(verdict.accepted());
+  const std::string file = write(program);
+  EXPECT_EQ(check(file), 1);
+  std::string expected = file +
+                         ": refused: @train, 2 ranks, 2 stages, 1 micro-batch, "
+                         "8 instructions, hash " +
+                         hashProgram(program).str() + '\n';
+  for (const Finding &finding : verdict.findings)
+    expected += file + ": " + render(program, finding);
+  expected += "Under the documented semantics of groups it deadlocks too; no "
+              "buffering of sends would help.\n";
+  EXPECT_EQ(out, expected + kAssumptions);
+}
+
+TEST_F(CheckTest, DeadlockJson) {
+  const Program program = crossed();
+  const Verdict verdict = verify(program);
+  EXPECT_EQ(check(write(program) + " --json"), 1);
+  const Json json = Json::parse(out);
+  EXPECT_EQ(json["accepted"], false);
+  EXPECT_EQ(json["deadlock"], true);
+  EXPECT_EQ(json["closure"], "deadlock");
+  EXPECT_EQ(json["documented"], "deadlock");
+  EXPECT_EQ(json["min_capacity"], nullptr);
+  EXPECT_EQ(json["rule"], name(verdict.findings.front().rule));
+  ASSERT_FALSE(verdict.cycle.empty());
+  ASSERT_EQ(json["cycle"].size(), verdict.cycle.size());
+  for (size_t i = 0; i < verdict.cycle.size(); ++i) {
+    const Site site = verdict.cycle[i];
+    const Instruction &inst =
+        program.ranks[site.rank].instructions[site.instruction];
+    EXPECT_EQ(json["cycle"][i], (Json{{"rank", site.rank},
+                                      {"instruction", site.instruction},
+                                      {"what", describe(inst)}}));
+  }
+  ASSERT_EQ(json["findings"].size(), verdict.findings.size());
+  for (size_t i = 0; i < verdict.findings.size(); ++i) {
+    const Finding &finding = verdict.findings[i];
+    const Json &item = json["findings"][i];
+    EXPECT_EQ(item["rule"], name(finding.rule));
+    EXPECT_EQ(item["message"], finding.message);
+    ASSERT_EQ(item["notes"].size(), finding.notes.size());
+    for (size_t k = 0; k < finding.notes.size(); ++k)
+      EXPECT_EQ(item["notes"][k]["message"], finding.notes[k].text);
+  }
+}
+
+TEST_F(CheckTest, BufferingWouldHelp) {
+  // Both send first: it runs as long as the messages are small.
+  Program program = crossed();
+  for (RankProgram &rank : program.ranks) {
+    Instruction send;
+    send.op = Op::Send;
+    send.payload = Payload::Activation;
+    send.stage = send.microbatch = 0;
+    send.peer = &rank == &program.ranks[0];
+    Instruction recv = send;
+    recv.op = Op::Recv;
+    rank.instructions = {send, recv};
+  }
+  const std::string file = write(program);
+  EXPECT_EQ(check(file), 1);
+  EXPECT_NE(out.find("Under the documented semantics of groups it deadlocks "
+                     "too; it ends only where every channel buffers 1 message, "
+                     "as small tests do.\n"),
+            std::string::npos)
+      << out;
+  EXPECT_EQ(check(file + " --json"), 1);
+  EXPECT_EQ(Json::parse(out)["min_capacity"], 1);
+
+  // One side in a group: the documented semantics would let it end.
+  program.ranks[0].instructions[1].joined = true;
+  EXPECT_EQ(check(write(program)), 1);
+  EXPECT_NE(out.find("Under the documented semantics of groups it ends; it "
+                     "needs no buffering of sends.\n"),
+            std::string::npos)
+      << out;
+}
+
+TEST_F(CheckTest, AWholeRankIsRefused) {
+  Program program = oneForwardOneBackwardProgram();
+  program.problem.memory = 1;
+  const std::string file = write(program);
+  EXPECT_EQ(check(file), 1);
+  EXPECT_NE(out.find(file + ": rank 0: memory: "), std::string::npos) << out;
+  EXPECT_EQ(check(file + " --json"), 1);
+  const Json json = Json::parse(out);
+  EXPECT_EQ(json["rule"], "memory");
+  EXPECT_EQ(json["deadlock"], false);
+  EXPECT_EQ(json["closure"], "ok");
+  EXPECT_EQ(json["findings"][0]["rank"], 0);
+  EXPECT_EQ(json["findings"][0]["instruction"], nullptr);
+  EXPECT_EQ(json["findings"][0]["what"], nullptr);
+}
+
+TEST_F(CheckTest, Orders) {
+  Program order = oneForwardOneBackwardProgram();
+  Result<Program> made = oneForwardOneBackward(order.problem);
+  ASSERT_TRUE(made);
+  const std::string file = write(*made);
+  EXPECT_EQ(check("--order " + file), 0) << out;
+  EXPECT_EQ(check(file), 1);
+  EXPECT_EQ(err, file + ": note: the file holds an order without transfers; "
+                        "check it with --order, or lower it first "
+                        "(penstock-opt --pipe-compile)\n");
+  // An order that nobody can run: what a deadlock would be is not known.
+  made->ranks[0].instructions.clear();
+  EXPECT_EQ(check("--order --json " + write(*made)), 1);
+  const Json json = Json::parse(out);
+  EXPECT_EQ(json["rule"], "completeness");
+  EXPECT_EQ(json["deadlock"], false);
+  EXPECT_EQ(json["closure"], nullptr);
+  EXPECT_EQ(json["documented"], nullptr);
+}
+
+TEST_F(CheckTest, Dump) {
+  const Program program = crossed();
+  EXPECT_EQ(check(write(program) + " --dump"), 0);
+  EXPECT_EQ(out, dump(program));
+  EXPECT_EQ(err, "");
+  EXPECT_EQ(check(write(program) + " --dump --json"), 2);
+}
+
+TEST_F(CheckTest, NamesThatAreNoText) {
+  Program program = oneForwardOneBackwardProgram();
+  program.problem.name = "a\n\xff";
+  const std::string file = write(program);
+  EXPECT_EQ(check(file), 0);
+  EXPECT_NE(out.find("accepted: @\"a\\0A\\FF\", 4 ranks"), std::string::npos);
+  EXPECT_EQ(check(file + " --json"), 0);
+  EXPECT_EQ(Json::parse(out)["name"], "a\n\xef\xbf\xbd");
+}
+
+TEST_F(CheckTest, NotReadable) {
+  EXPECT_EQ(check(path("none.psp")), 2);
+  EXPECT_EQ(out, "");
+  EXPECT_EQ(err, path("none.psp") + ": cannot be opened: No such file or "
+                                    "directory; check the path\n");
+
+  std::ofstream(path("text.psp")) << "pipe.schedule @train ranks(4)\n";
+  EXPECT_EQ(check(path("text.psp") + " --json"), 2);
+  EXPECT_EQ(out, "");
+  EXPECT_EQ(err, path("text.psp") +
+                     ": the program file is not one (it has no \"PSPR\" mark); "
+                     "penstock-translate --pipe-to-program writes one\n");
+
+  for (const char *name : {"a.csv", "a.json"}) {
+    EXPECT_EQ(check(path(name)), 2);
+    EXPECT_EQ(out, "");
+    EXPECT_EQ(err, path(name) +
+                       ": penstock-check reads program files (.psp) only so "
+                       "far; write one with penstock-translate "
+                       "--pipe-to-program\n");
+  }
+}
+
+TEST_F(CheckTest, Usage) {
+  EXPECT_EQ(check(""), 2);
+  EXPECT_NE(err.find("FILE is required"), std::string::npos) << err;
+  EXPECT_EQ(check("--no-such-option a.psp"), 2);
+  EXPECT_EQ(check("--help"), 0);
+  for (const char *option : {"FILE", "--json", "--dump", "--order"})
+    EXPECT_NE(out.find(option), std::string::npos) << out;
+}
+
+TEST(Report, Render) {
+  Program program;
+  program.ranks.resize(2);
+  Instruction inst;
+  inst.stage = inst.microbatch = 0;
+  program.ranks[0].instructions = {inst};
+  Finding finding{Rule::DataFlow, {0, 0}, "reads nothing.", {}};
+  EXPECT_EQ(render(program, finding),
+            "rank 0, instruction 0 (forward 0 mb 0): data-flow: reads "
+            "nothing.\n");
+  finding.site = {1, kNoInstruction};
+  finding.notes = {{{0, 0}, "it is here"}, {{}, "nowhere"}};
+  EXPECT_EQ(render(program, finding),
+            "rank 1: data-flow: reads nothing.\n"
+            "  rank 0, instruction 0 (forward 0 mb 0): it is here\n"
+            "  nowhere\n");
+  finding.site = {};
+  finding.notes.clear();
+  EXPECT_EQ(render(program, finding), "data-flow: reads nothing.\n");
+}
+
+} // namespace
