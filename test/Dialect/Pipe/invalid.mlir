@@ -186,6 +186,11 @@ pipe.schedule @s memory(-1)
 
 // -----
 
+// expected-error@+1 {{integer value too large}}
+pipe.schedule @s memory(9223372036854775808)
+
+// -----
+
 // expected-error@+1 {{memory must be at least -1, got -2}}
 "pipe.schedule"() <{sym_name = "s", memory = -2}> ({^bb0: }) : () -> ()
 
@@ -431,7 +436,22 @@ pipe.schedule @s ranks(2) microbatches(1) {
 
 pipe.schedule @s ranks(2) microbatches(1) {
   // expected-error@+1 {{bytes must be at least 0, got -16}}
-  rank 0 slots(1 x -16) {
+  "pipe.rank"() <{rank = 0, slots = array<i64: 1, -16>}> ({^bb0: }) : () -> ()
+}
+
+// -----
+
+pipe.schedule @s ranks(2) microbatches(1) {
+  // expected-error@+1 {{expected slots as `count x bytes`}}
+  rank 0 slots(16) {
+  }
+}
+
+// -----
+
+pipe.schedule @s ranks(2) microbatches(1) {
+  // expected-error@+1 {{expected slots as `count x bytes`}}
+  rank 0 slots(-1 x 16) {
   }
 }
 

@@ -6,7 +6,10 @@
 
 #include "Syntax.h"
 
+#include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
+
+#include <charconv>
 
 using namespace mlir;
 using namespace penstock;
@@ -282,58 +285,87 @@ static ParseResult parseInstruction(OpAsmParser &parser,
   return parser.parseOptionalAttrDict(result.attributes);
 }
 
+namespace {
+/// Gathers what an op prints: one write to the stream instead of thirty.
+class Line {
+public:
+  explicit Line(OpAsmPrinter &printer) : printer(printer) {}
+  ~Line() { printer.getStream() << text; }
+
+  Line &operator<<(StringRef string) {
+    text += string;
+    return *this;
+  }
+  Line &operator<<(int64_t value) {
+    char digits[24];
+    const char *end = std::to_chars(digits, std::end(digits), value).ptr;
+    text += StringRef(digits, end - digits);
+    return *this;
+  }
+
+private:
+  OpAsmPrinter &printer;
+  llvm::SmallString<256> text;
+};
+} // namespace
+
 /// Prints what an instruction is, after its mnemonic, as parseHead reads it.
-static void printHead(raw_ostream &os, const InstructionRef &head) {
+static void printHead(Line &line, const InstructionRef &head) {
   if (isTransfer(head.op))
-    os << ' ' << StringRef(name(head.payload));
+    line << " " << name(head.payload);
   if (head.stage >= 0)
-    os << ' ' << head.stage;
+    line << " " << head.stage;
   if (head.microbatch >= 0)
-    os << " mb " << head.microbatch;
+    line << " mb " << head.microbatch;
   if (isTransfer(head.op))
-    os << (head.op == Op::Send ? " to " : " from ") << head.peer;
+    line << (head.op == Op::Send ? " to " : " from ") << head.peer;
 }
 
-static void printQueueAndAfter(raw_ostream &os, uint8_t queue,
+static void printQueueAndAfter(Line &line, uint8_t queue,
                                ArrayRef<InstructionRef> after) {
   if (queue)
-    os << " queue(" << unsigned(queue) << ')';
+    line << " queue(" << queue << ")";
   if (after.empty())
     return;
   StringRef separator = " after(";
   for (const InstructionRef &ref : after) {
-    os << separator << StringRef(mnemonic(ref.op));
-    printHead(os, ref);
+    line << separator << mnemonic(ref.op);
+    printHead(line, ref);
     separator = ", ";
   }
-  os << ')';
+  line << ")";
 }
 
 static void printInstruction(OpAsmPrinter &printer, InstructionOpInterface op) {
-  raw_ostream &os = printer.getStream();
-  const Instruction inst = op.getInstruction();
-  printHead(os, InstructionRef(inst));
-  auto printSlot = [&](StringRef clause, unsigned role) {
-    if (inst.slots[role] != kNoSlot)
-      os << ' ' << clause << '(' << inst.slots[role] << ')';
-  };
-  if (isAction(inst.op)) {
-    printSlot("in", Input);
-    printSlot("grad", Gradient);
-    printSlot("out", Output);
-    printSlot("stash", Stash);
-  } else if (isTransfer(inst.op)) {
-    printSlot("slot", Slot);
-  } else if (!op.getRanks().empty()) {
-    os << " ranks(";
-    llvm::interleaveComma(op.getRanks(), os);
-    os << ')';
+  {
+    Line line(printer);
+    const Instruction inst = op.getInstruction();
+    printHead(line, InstructionRef(inst));
+    auto printSlot = [&](StringRef clause, unsigned role) {
+      if (inst.slots[role] != kNoSlot)
+        line << clause << inst.slots[role] << ")";
+    };
+    if (isAction(inst.op)) {
+      printSlot(" in(", Input);
+      printSlot(" grad(", Gradient);
+      printSlot(" out(", Output);
+      printSlot(" stash(", Stash);
+    } else if (isTransfer(inst.op)) {
+      printSlot(" slot(", Slot);
+    } else if (!op.getRanks().empty()) {
+      StringRef separator = " ranks(";
+      for (int32_t rank : op.getRanks()) {
+        line << separator << rank;
+        separator = ", ";
+      }
+      line << ")";
+    }
+    if (inst.bytes)
+      line << " bytes(" << inst.bytes << ")";
+    if (inst.comm)
+      line << " comm(" << inst.comm << ")";
+    printQueueAndAfter(line, inst.queue, op.getAfter());
   }
-  if (inst.bytes)
-    os << " bytes(" << inst.bytes << ')';
-  if (inst.comm)
-    os << " comm(" << inst.comm << ')';
-  printQueueAndAfter(os, inst.queue, op.getAfter());
   printer.printOptionalAttrDict(op->getDiscardableAttrDictionary().getValue());
 }
 
@@ -466,12 +498,17 @@ static ParseResult parseBody(OpAsmParser &parser, OperationState &result) {
 
 ParseResult RankOp::parse(OpAsmParser &parser, OperationState &result) {
   auto &props = result.getOrAddProperties<Properties>();
+  // "3 x 16384" happens to be a dimension list.
   auto parseRun = [&]() -> ParseResult {
-    return failure(
-        parseInRange(parser, "number of slots", props.slots.emplace_back(), 1,
-                     INT32_MAX) ||
-        parser.parseKeyword("x") ||
-        parseInRange(parser, "bytes", props.slots.emplace_back(), 0, kNoLimit));
+    SMLoc loc = parser.getCurrentLocation();
+    SmallVector<int64_t, 2> run;
+    if (parser.parseDimensionList(run, /*allowDynamic=*/false,
+                                  /*withTrailingX=*/false))
+      return failure();
+    if (run.size() != 2)
+      return parser.emitError(loc, "expected slots as `count x bytes`");
+    props.slots.append(run);
+    return success();
   };
   return failure(parseInRange(parser, "rank", props.rank, 0, kMaxRanks - 1) ||
                  parseClauses(parser, "a rank", {"slots"},
@@ -551,7 +588,10 @@ static ParseResult parseItem(OpAsmParser &parser, OperationState &result) {
 
 template <typename ItemOp>
 static void printItem(OpAsmPrinter &printer, ItemOp op) {
-  printQueueAndAfter(printer.getStream(), op.getQueue(), op.getAfter());
+  {
+    Line line(printer);
+    printQueueAndAfter(line, op.getQueue(), op.getAfter());
+  }
   printer.printOptionalAttrDictWithKeyword(
       op->getDiscardableAttrDictionary().getValue());
   printer << ' ';

@@ -18,11 +18,19 @@ inline mlir::InFlightDiagnostic error(mlir::Operation *op) {
   return mlir::emitError(op->getLoc());
 }
 
-/// "stage must be between 0 and 1048575, got -1", where `value` is not in
-/// [low, high].
+/// The error "stage must be between 0 and 1048575, got -1".
 llvm::LogicalResult
-checkRange(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
+rangeError(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
            llvm::StringRef what, int64_t value, int64_t low, int64_t high);
+
+/// Checks that `value` is in [low, high]; `what` names it in the error.
+inline llvm::LogicalResult
+checkRange(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
+           llvm::StringRef what, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high)
+    return llvm::success();
+  return rangeError(emitError, what, value, low, high);
+}
 
 /// Parses an integer in [low, high]; `what` names it in errors.
 mlir::ParseResult parseInRange(mlir::AsmParser &parser, llvm::StringRef what,

@@ -38,6 +38,26 @@ def Pipe_Dialect : Dialect {
     an op's verifier looks at this op alone; whether a whole program is right is
     for the pass `pipe-verify` to say.
 
+    An instruction starts with what it is (`send activation 0 mb 1 to 1`); its
+    clauses, in any order and each at most once, plan it:
+
+    | clause | on | meaning |
+    | --- | --- | --- |
+    | `in(s)` | actions | slot of the activation that the stage reads |
+    | `grad(s)` | actions | slot of the gradient that a backward reads |
+    | `out(s)` | actions | slot of the activation or gradient that it writes |
+    | `stash(s)` | actions | slot of what the forward keeps for the backward |
+    | `slot(s)` | transfers | slot that is sent, or received into |
+    | `ranks(r, ...)` | collectives | the ranks that meet; all without it |
+    | `bytes(n)` | transfers, collectives | size |
+    | `comm(n)` | transfers, collectives | communicator, 0 without it |
+    | `queue(n)` | all | execution queue, 0 without it |
+    | `after(...)` | all | instructions to wait for |
+
+    `after` names instructions of the same rank by what they are; it means the
+    latest earlier one. A `group` or `overlap` has the queue and the waits of its
+    members.
+
     A schedule in its shortest form, and as a program:
 
     ```mlir
