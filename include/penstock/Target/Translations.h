@@ -1,0 +1,18 @@
+//===- Translations.h - In and out of the compiler --------------*- C++ -*-===//
+//
+// The translations of penstock-translate: --pipe-to-program, --pipe-to-text,
+// --pipe-to-report and --program-to-pipe.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_TARGET_TRANSLATIONS_H
+#define PENSTOCK_TARGET_TRANSLATIONS_H
+
+namespace penstock {
+
+/// Registers all of them, and --schedule, which picks one of several schedules.
+void registerTranslations();
+
+} // namespace penstock
+
+#endif // PENSTOCK_TARGET_TRANSLATIONS_H

@@ -1,0 +1,59 @@
+//===- Verify.cpp - Prove a schedule right, or say why it is not ----------===//
+
+#include "penstock/Analysis/Verify.h"
+#include "penstock/Dialect/Pipe/Transforms/Passes.h"
+#include "penstock/Program/File.h"
+
+#include "PassDetail.h"
+
+using namespace mlir;
+
+namespace penstock::pipe {
+
+#define GEN_PASS_DEF_VERIFYSCHEDULE
+#include "penstock/Dialect/Pipe/Transforms/Passes.h.inc"
+
+/// One error at the op at fault, and a note at each op that explains it.
+static void report(const ExtractedProgram &extracted, const Finding &finding) {
+  InFlightDiagnostic diag = emitNamed(extracted, finding.site)
+                            << finding.message << " [" << name(finding.rule)
+                            << ']';
+  for (const Note &note : finding.notes) {
+    Diagnostic &at = diag.attachNote(extracted.at(note.site)->getLoc())
+                     << "rank " << note.site.rank;
+    if (note.site.instruction != kNoInstruction)
+      at << ", instruction " << note.site.instruction;
+    at << ": " << note.text;
+  }
+}
+
+namespace {
+struct VerifySchedule : impl::VerifyScheduleBase<VerifySchedule> {
+  void runOnOperation() override {
+    if (failed(check(getOperation())))
+      signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+
+  LogicalResult check(ScheduleOp op) {
+    auto extracted = extractInstructions(op);
+    if (failed(extracted))
+      return failure();
+    const Program &program = extracted->program;
+    if (Status status = wellFormed(program); !status) {
+      ++numFindings;
+      return emitFailure(*extracted, status.failure());
+    }
+    numInstructions += program.numInstructions();
+    VerifyOptions options;
+    options.order = program.isOrder();
+    Verdict verdict = verify(program, options);
+    numFindings += verdict.findings.size();
+    for (const Finding &finding : verdict.findings)
+      report(*extracted, finding);
+    return success(verdict.accepted());
+  }
+};
+} // namespace
+
+} // namespace penstock::pipe

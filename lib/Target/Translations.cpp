@@ -1,0 +1,171 @@
+//===- Translations.cpp - In and out of the compiler ----------------------===//
+
+#include "penstock/Target/Translations.h"
+#include "penstock/Analysis/Timeline.h"
+#include "penstock/Dialect/Pipe/IR/Convert.h"
+#include "penstock/Program/File.h"
+#include "penstock/Program/Text.h"
+#include "penstock/Target/Report.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Tools/mlir-translate/Translation.h"
+#include "llvm/Support/CommandLine.h"
+
+using namespace mlir;
+
+namespace penstock::pipe {
+
+using llvm::failure;
+using llvm::success;
+
+/// Picks one of several schedules.
+static llvm::cl::opt<std::string> &scheduleName() {
+  static llvm::cl::opt<std::string> option(
+      "schedule",
+      llvm::cl::desc("Schedule to translate, when the input has "
+                     "several"),
+      llvm::cl::value_desc("name"));
+  return option;
+}
+
+/// Width of a timeline.
+static llvm::cl::opt<unsigned> &columns() {
+  static llvm::cl::opt<unsigned> option(
+      "columns", llvm::cl::desc("Longest line of --pipe-to-text"),
+      llvm::cl::init(160));
+  return option;
+}
+
+/// The schedule to translate: the one that --schedule names, or the only one.
+static FailureOr<ScheduleOp> findSchedule(Operation *module) {
+  const std::string &name = scheduleName();
+  ScheduleOp found;
+  std::string names;
+  unsigned count = 0;
+  module->walk<WalkOrder::PreOrder>([&](ScheduleOp op) {
+    if (name.empty() || op.getSymName() == name) {
+      found = op;
+      ++count;
+    }
+    names += (names.empty() ? "@" : ", @") + op.getSymName().str();
+    return WalkResult::skip();
+  });
+  if (count == 1)
+    return found;
+  if (names.empty())
+    return emitError(module->getLoc()) << "no pipe.schedule in the input",
+           failure();
+  if (count == 0)
+    return emitError(module->getLoc())
+               << "no schedule @" << name << "; there are " << names,
+           failure();
+  return emitError(module->getLoc()) << "several schedules (" << names
+                                     << "); choose one with --schedule=NAME",
+         failure();
+}
+
+/// A well-formed order or program of the module.
+static FailureOr<ExtractedProgram> extract(Operation *module) {
+  FailureOr<ScheduleOp> schedule = findSchedule(module);
+  if (failed(schedule))
+    return failure();
+  FailureOr<ExtractedProgram> extracted = extractProgram(*schedule);
+  if (failed(extracted))
+    return failure();
+  const Program &program = extracted->program;
+  if (program.numInstructions() == 0)
+    return emitError(schedule->getLoc())
+               << "schedule @" << schedule->getSymName()
+               << " is a spec; run penstock-opt --pipe-compile first",
+           failure();
+  if (Status status = wellFormed(program); !status)
+    return emitAt(*extracted, status.failure().site) << status.message(),
+           failure();
+  return extracted;
+}
+
+static LogicalResult toProgram(Operation *module, raw_ostream &os) {
+  FailureOr<ExtractedProgram> extracted = extract(module);
+  if (failed(extracted))
+    return failure();
+  if (!extracted->program.isPlanned())
+    return emitError(extracted->schedule.getLoc())
+           << "schedule @" << extracted->schedule.getSymName()
+           << (extracted->program.isOrder() ? " is an order"
+                                            : " has no slots and waits yet")
+           << "; run penstock-opt --pipe-compile first";
+  std::vector<uint8_t> bytes = serialize(extracted->program);
+  os.write(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+  return success();
+}
+
+static LogicalResult toReport(Operation *module, raw_ostream &os) {
+  FailureOr<ExtractedProgram> extracted = extract(module);
+  if (failed(extracted))
+    return failure();
+  os << llvm::formatv("{0:2}\n", reportOf(extracted->program,
+                                          extracted->schedule.getSymName()));
+  return success();
+}
+
+static LogicalResult toText(Operation *module, raw_ostream &os) {
+  FailureOr<ExtractedProgram> extracted = extract(module);
+  if (failed(extracted))
+    return failure();
+  const Program &program = extracted->program;
+  std::optional<Timing> timing =
+      program.isOrder() ? simulateOrder(program) : simulateProgram(program);
+  ScheduleOp op = extracted->schedule;
+  if (!timing)
+    return emitError(op.getLoc())
+           << "schedule @" << op.getSymName()
+           << " cannot run to its end; penstock-opt --pipe-verify says why";
+  os << op.getSymName();
+  if (ScheduleFamilyAttrInterface family = op.getFamilyAttr())
+    os << ' ' << family;
+  os << ": p = " << program.problem.numRanks
+     << ", m = " << program.problem.numMicrobatches << ", makespan "
+     << formatNumber(timing->makespan) << ", bubble rate "
+     << llvm::formatv("{0:F4}", timing->bubbleRate) << '\n'
+     << renderTimeline(program, *timing, columns());
+  return success();
+}
+
+static OwningOpRef<Operation *> fromProgram(StringRef source,
+                                            MLIRContext *context) {
+  context->loadDialect<PipeDialect>();
+  Location loc = UnknownLoc::get(context);
+  Result<Program> program = deserialize(
+      {reinterpret_cast<const uint8_t *>(source.data()), source.size()});
+  if (!program)
+    return emitError(loc) << "not a program file: " << program.message(),
+           OwningOpRef<Operation *>();
+  OwningOpRef<ModuleOp> module = ModuleOp::create(loc);
+  OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
+  if (failed(createSchedule(builder, loc, *program)))
+    return {};
+  return OwningOpRef<Operation *>(module.release());
+}
+
+} // namespace penstock::pipe
+
+void penstock::registerTranslations() {
+  using namespace pipe;
+  scheduleName();
+  columns();
+  auto dialects = [](DialectRegistry &registry) {
+    registry.insert<PipeDialect>();
+  };
+  TranslateFromMLIRRegistration(
+      "pipe-to-program", "Write a planned program as a program file (.psp)",
+      toProgram, dialects);
+  TranslateFromMLIRRegistration("pipe-to-text",
+                                "Draw a simulated timeline as plain text",
+                                toText, dialects);
+  TranslateFromMLIRRegistration("pipe-to-report",
+                                "Write time, memory and verdicts as JSON",
+                                toReport, dialects);
+  TranslateToMLIRRegistration("program-to-pipe", "Read a program file (.psp)",
+                              TranslateStringRefToMLIRFunction(fromProgram),
+                              dialects);
+}

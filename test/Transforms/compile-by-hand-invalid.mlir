@@ -1,0 +1,34 @@
+// Faults of what was written by hand are reported where it was written.
+// RUN: penstock-opt %s --pipe-compile --split-input-file --verify-diagnostics
+
+pipe.schedule @order ranks(1) microbatches(1) {
+  rank 0 {
+    // expected-note @below {{the first time is here}}
+    forward 0 mb 0
+    // expected-error @below {{is here a second time; remove one}}
+    forward 0 mb 0
+    backward 0 mb 0
+  }
+}
+
+// -----
+
+pipe.schedule @program ranks(2) microbatches(1) {
+  rank 0 {
+    forward 0 mb 0
+    // expected-note @below {{waits for rank 1's `send gradient 1 mb 0 to 0`}}
+    recv gradient 1 mb 0 from 1
+    // expected-note @below {{stands behind `recv gradient 1 mb 0 from 1`}}
+    send activation 0 mb 0 to 1
+    backward 0 mb 0
+  }
+  rank 1 {
+    // expected-error @below {{rank 1 waits in `recv activation 0 mb 0 from 0`, which waits for}}
+    // expected-note @below {{waits for rank 0's `send activation 0 mb 0 to 1`}}
+    recv activation 0 mb 0 from 0
+    forward 1 mb 0
+    backward 1 mb 0
+    // expected-note @below {{stands behind}}
+    send gradient 1 mb 0 to 0
+  }
+}

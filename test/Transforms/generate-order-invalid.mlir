@@ -1,0 +1,14 @@
+// RUN: penstock-opt %s --pipe-generate-order --split-input-file --verify-diagnostics
+
+// expected-error @below {{schedule @nothing has neither a family nor an order: add using(#pipe.<family>) or rank ops}}
+pipe.schedule @nothing ranks(2) microbatches(2)
+
+// -----
+
+// A family whose constraint does not hold says so.
+// expected-error @below {{one_f_one_b: needs one stage on every rank, but there are 3 stages and 2 ranks}}
+pipe.schedule @three_on_two ranks(2) microbatches(2) using(#pipe.one_f_one_b) {
+  stage 0 on 0
+  stage 1 on 1
+  stage 2 on 0
+}

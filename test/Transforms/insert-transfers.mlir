@@ -1,0 +1,37 @@
+// RUN: penstock-opt %s --pipe-generate-order --pipe-insert-transfers | FileCheck %s
+// RUN: penstock-opt %s --pipe-generate-order --pipe-insert-transfers=group=false | FileCheck %s --check-prefix=SINGLE
+
+// The first two forwards are sent one by one; then both ranks send and receive
+// at the same time, in one group each.
+// CHECK-LABEL: pipe.schedule @one_f_one_b
+// CHECK:       rank 0 {
+// CHECK-NEXT:    forward 0 mb 0
+// CHECK-NEXT:    send activation 0 mb 0 to 1 bytes(64)
+// CHECK-NEXT:    forward 0 mb 1
+// CHECK:       group {
+// CHECK-NOT:   queue
+// SINGLE-NOT:  group
+pipe.schedule @one_f_one_b ranks(2) microbatches(3) using(#pipe.one_f_one_b) bytes(#pipe.bytes<output = 64, stash = 8>)
+
+// A complete program is left alone.
+// CHECK-LABEL: pipe.schedule @program
+// CHECK:       rank 0 {
+// CHECK-NEXT:    forward 0 mb 0
+// CHECK-NEXT:    send activation 0 mb 0 to 1
+// CHECK-NEXT:    recv gradient 1 mb 0 from 1
+// CHECK-NEXT:    backward 0 mb 0
+// CHECK-NEXT:  }
+pipe.schedule @program ranks(2) microbatches(1) {
+  rank 0 {
+    forward 0 mb 0
+    send activation 0 mb 0 to 1
+    recv gradient 1 mb 0 from 1
+    backward 0 mb 0
+  }
+  rank 1 {
+    recv activation 0 mb 0 from 0
+    forward 1 mb 0
+    backward 1 mb 0
+    send gradient 1 mb 0 to 0
+  }
+}
