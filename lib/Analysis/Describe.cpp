@@ -132,6 +132,13 @@ static std::string describeUnmatched(const Program &program, Site site) {
 Finding penstock::describeDeadlock(const Program &program,
                                    const DeadlockResult &result,
                                    Semantics semantics) {
+  return describeDeadlock(program, result, semantics, minCapacity(program));
+}
+
+Finding penstock::describeDeadlock(const Program &program,
+                                   const DeadlockResult &result,
+                                   Semantics semantics,
+                                   std::optional<int64_t> capacity) {
   Finding finding;
   finding.rule = Rule::Deadlock;
   finding.message =
@@ -150,7 +157,6 @@ Finding penstock::describeDeadlock(const Program &program,
     if (!(site == finding.site))
       finding.notes.push_back({site, describeUnmatched(program, site)});
 
-  std::optional<int64_t> capacity = minCapacity(program);
   if (!capacity)
     finding.message += " No buffering of messages would help.";
   else if (*capacity == 0)

@@ -191,9 +191,15 @@ std::vector<uint32_t> EventGraph::topologicalOrder(
 /// goes on where it stuck. A send needs a token; with capacity k each channel
 /// has given out as many as receives have ended, plus k.
 std::optional<int64_t> penstock::minCapacity(const Program &program) {
-  if (checkDeadlock(program, Semantics::Documented).ok)
-    return 0;
   const Channels channels(program);
+  if (runsInHostOrder(channels))
+    return 0;
+  {
+    const EventGraph documented(program, channels,
+                                EventGraph::Coupling::Documented);
+    if (documented.topologicalOrder().size() == documented.numSteps())
+      return 0;
+  }
   const EventGraph graph(program, channels, EventGraph::Coupling::Buffered);
   std::vector<uint32_t> open = graph.pending, order, channelOf, granted, live;
   order.reserve(graph.stepCount);

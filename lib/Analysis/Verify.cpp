@@ -2,6 +2,7 @@
 
 #include "penstock/Analysis/Verify.h"
 
+#include "Describe.h"
 #include "Rules.h"
 
 #include "penstock/Analysis/Simulate.h"
@@ -82,8 +83,8 @@ static void checkDeadlocks(const Program &program, const Channels &channels,
   verdict.minCapacity = minCapacity(program);
   verdict.documentedOk = verdict.minCapacity == 0;
   verdict.cycle = closure.cycle;
-  verdict.findings.push_back(
-      describeDeadlock(program, closure, Semantics::Closure));
+  verdict.findings.push_back(describeDeadlock(
+      program, closure, Semantics::Closure, verdict.minCapacity));
 }
 
 Verdict penstock::verify(const Program &program, const VerifyOptions &options) {

@@ -70,9 +70,12 @@ Matching matchTransfers(const Program &program);
 struct DeadlockResult {
   bool ok = false;
   /// When not ok: a cycle of waits; entry k waits for entry k + 1, the last
-  /// for the first, or empty when some instruction waits for a partner that
-  /// does not exist (`unmatched`).
+  /// for the first. From one rank to another an entry waits for its other end;
+  /// on one rank it stands behind the next entry, or under closure is in one
+  /// group with it. Empty when there is no cycle; then `unmatched` is not.
   std::vector<Site> cycle;
+  /// Transfers and collectives that their rank has reached and whose partners
+  /// do not exist.
   std::vector<Site> unmatched;
 };
 /// The program must be well-formed. Linear.
