@@ -230,9 +230,8 @@ int run(const Options &options) {
   }
 
   const auto predicted = simulateProgram(*program);
-  Program measured = std::move(*program);
-  measured.problem = recorder.measuredProblem();
-  const auto fromMeasured = simulateProgram(measured);
+  program->problem = recorder.measuredProblem();
+  const auto fromMeasured = simulateProgram(*program);
   const double stepsPerSecond =
       static_cast<double>(report.steps) / report.seconds;
   json["loss"] = {{"first", report.firstLoss}, {"last", report.lastLoss}};

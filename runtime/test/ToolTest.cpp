@@ -1,0 +1,233 @@
+//===- ToolTest.cpp - penstock-run as its users see it --------------------===//
+
+#include "ByteLmConfig.h"
+
+#include "penstock/Lowering/Lowering.h"
+#include "penstock/Program/File.h"
+#include "penstock/Schedule/Schedule.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+using namespace penstock;
+using namespace penstock::runtime;
+
+namespace {
+
+const std::string kModel =
+    "byte-lm:width=16,hidden=16,context=4,embed=4,samples=8";
+
+class RunTool : public testing::Test {
+protected:
+  void SetUp() override {
+    directory = std::filesystem::path(testing::TempDir()) /
+                (std::string("penstock-run-") +
+                 testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(directory);
+    std::filesystem::create_directories(directory);
+    std::ofstream text(path("text"));
+    for (int line = 0; line < 200; ++line)
+      text << "the quick brown fox jumps over the lazy dog " << line << "\n";
+  }
+  void TearDown() override { std::filesystem::remove_all(directory); }
+
+  std::string path(const std::string &name) const { return directory / name; }
+
+  /// A program of 1F1B for the model, or only its order.
+  static Program compile(int32_t numRanks, bool order = false,
+                         BufferOptions buffers = {}) {
+    const ByteLmConfig config = *ByteLmConfig::parse(kModel);
+    Problem problem;
+    problem.name = "tool";
+    problem.numRanks = numRanks;
+    problem.numMicrobatches = 2;
+    const int32_t numLayers = numRanks + 1; // stage 0 has two
+    for (int32_t s = 0; s < numRanks; ++s) {
+      Stage stage;
+      stage.firstLayer = s == 0 ? 0 : s + 1;
+      stage.numLayers = s == 0 ? 2 : 1;
+      stage.bytes = bytesOf(stage, numLayers, config);
+      problem.stages.push_back(stage);
+      problem.placement.push_back(s);
+    }
+    Program program = *oneForwardOneBackward(problem);
+    appendSteps(program);
+    if (order)
+      return program;
+    EXPECT_TRUE(insertTransfers(program, {.group = false}));
+    EXPECT_TRUE(planBuffers(program, buffers));
+    return program;
+  }
+  std::string write(const Program &program) const {
+    const std::string file = path("program.psp");
+    const Status status = writeProgramFile(program, file);
+    EXPECT_TRUE(status) << (status ? "" : status.message());
+    return file;
+  }
+
+  /// Runs the tool; what it prints, on both streams, is in `output`.
+  int run(const std::string &arguments) {
+    const std::string command =
+        std::string(PENSTOCK_RUN) + " " + arguments + " 2>&1";
+    FILE *pipe = popen(command.c_str(), "r");
+    output.clear();
+    char buffer[4096];
+    while (size_t size = fread(buffer, 1, sizeof(buffer), pipe))
+      output.append(buffer, size);
+    const int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::string arguments(const std::string &file) const {
+    return file + " --model=" + kModel + " --text=" + path("text");
+  }
+  testing::AssertionResult says(std::string_view part) const {
+    if (output.find(part) != std::string::npos)
+      return testing::AssertionSuccess();
+    return testing::AssertionFailure() << "missing: " << part << "\nin:\n"
+                                       << output;
+  }
+
+  std::filesystem::path directory;
+  std::string output;
+};
+
+TEST_F(RunTool, TrainsAndSaysWhatItDid) {
+  ASSERT_EQ(run(arguments(write(compile(2))) +
+                " --backend=host --steps=20 --check-gradients --trace=" +
+                path("trace.json")),
+            0)
+      << output;
+  EXPECT_TRUE(says("program  2 ranks, 2 stages, 2 micro-batches, "));
+  EXPECT_TRUE(says("check    "));
+  EXPECT_TRUE(says("step 20/20  loss "));
+  EXPECT_TRUE(says("trained  20 steps in "));
+  EXPECT_TRUE(says("bubble   predicted "));
+  EXPECT_TRUE(says("trace    " + path("trace.json")));
+  std::ifstream trace(path("trace.json"));
+  EXPECT_GT(nlohmann::json::parse(trace)["traceEvents"].size(), 20u);
+}
+
+TEST_F(RunTool, PrintsJson) {
+  ASSERT_EQ(run(arguments(write(compile(3))) +
+                " --steps=30 --check-gradients --json"),
+            0)
+      << output;
+  const nlohmann::json json = nlohmann::json::parse(output);
+  EXPECT_EQ(json["ok"], true);
+  EXPECT_EQ(json["steps"], 30);
+  EXPECT_EQ(json["gradients"]["equal"], true);
+  EXPECT_GT(json["gradients"]["values"], 1000);
+  EXPECT_LT(json["loss"]["last"], json["loss"]["first"]);
+  EXPECT_GT(json["steps_per_second"], 0);
+  // (p - 1) / m of the work, with F = 1 and B = 2: 2 / (2 + 2).
+  EXPECT_NEAR(json["bubble_rate"]["predicted"], 0.5, 1e-9);
+  for (const char *key : {"predicted_from_measured", "measured"}) {
+    EXPECT_GE(json["bubble_rate"][key], 0) << key;
+    EXPECT_LT(json["bubble_rate"][key], 1) << key;
+  }
+}
+
+TEST_F(RunTool, SeedChangesTheRunAndRepeatsIt) {
+  const std::string command =
+      arguments(write(compile(2))) + " --steps=3 --json --seed=";
+  auto lossOf = [&](const std::string &seed) {
+    EXPECT_EQ(run(command + seed), 0) << output;
+    return nlohmann::json::parse(output)["loss"]["last"].get<double>();
+  };
+  const double seven = lossOf("7");
+  EXPECT_EQ(lossOf("7"), seven);
+  EXPECT_NE(lossOf("8"), seven);
+}
+
+TEST_F(RunTool, FileThatIsNoProgram) {
+  EXPECT_EQ(run(arguments(path("text"))), 2);
+  EXPECT_TRUE(says("penstock-run: " + path("text")));
+  EXPECT_EQ(run(arguments(path("missing"))), 2);
+  EXPECT_TRUE(says("penstock-run: " + path("missing")));
+}
+
+TEST_F(RunTool, OrderMustBeCompiled) {
+  EXPECT_EQ(run(arguments(write(compile(2, true)))), 2);
+  EXPECT_TRUE(says("compile it with penstock-opt --pipe-compile"));
+}
+
+TEST_F(RunTool, TextMustBeThere) {
+  const std::string file = write(compile(2));
+  EXPECT_EQ(run(file + " --model=" + kModel + " --text=" + path("missing")), 2);
+  EXPECT_TRUE(says("text file '" + path("missing") + "'"));
+  std::ofstream(path("short")) << "ab";
+  EXPECT_EQ(run(file + " --model=" + kModel + " --text=" + path("short")), 2);
+  EXPECT_TRUE(says("text file '" + path("short") + "'"));
+  EXPECT_EQ(run(file), 2);
+  EXPECT_TRUE(says("--text is required"));
+}
+
+TEST_F(RunTool, ModelMustSuitTheProgram) {
+  Program program = compile(2);
+  program.problem.stages[0].bytes.parameters += 4;
+  EXPECT_EQ(run(arguments(write(program))), 2);
+  EXPECT_TRUE(says("stage 0"));
+  EXPECT_EQ(run(arguments(write(program)) + " --check-gradients"), 2);
+}
+
+TEST_F(RunTool, UnknownModelAndBackEnd) {
+  const std::string file = write(compile(2)) + " --text=" + path("text");
+  EXPECT_EQ(run(file + " --model=gpt-9"), 2);
+  EXPECT_TRUE(says("unknown model 'gpt-9'; the known models are: byte-lm"));
+  EXPECT_EQ(run(file + " --backend=mpi"), 2);
+  EXPECT_TRUE(says("back end 'mpi' is not built in; this build has: host"));
+}
+
+TEST_F(RunTool, OptionsOutOfRange) {
+  const std::string command = arguments(write(compile(2)));
+  for (const char *bad : {"--steps=0", "--timeout=nan", "--pace=-1",
+                          "--call-timeout=x", "--trace-steps=0", "--nonsense"})
+    EXPECT_EQ(run(command + " " + bad), 2) << bad << "\n" << output;
+  EXPECT_EQ(run(command + " --trace=" + path("no/such/trace.json")), 2);
+  EXPECT_TRUE(says("cannot write the trace to '"));
+}
+
+TEST_F(RunTool, DeadlockIsRefusedAndEndsByTheWatchdogWithForce) {
+  Program program = compile(2, false, {.transferQueue = 0});
+  auto &insts = program.ranks[0].instructions;
+  auto find = [&](Op op, int32_t mb) {
+    return std::find_if(insts.begin(), insts.end(), [&](const auto &inst) {
+      return inst.op == op && inst.microbatch == mb;
+    });
+  };
+  std::iter_swap(find(Op::Send, 0), find(Op::Recv, 0));
+  const std::string command = arguments(write(program));
+  EXPECT_EQ(run(command), 1);
+  EXPECT_TRUE(says("the verifier refuses the program"));
+  EXPECT_EQ(
+      run(command + " --force --timeout=0.2 --trace=" + path("trace.json")), 1);
+  EXPECT_TRUE(says("no progress for 0.2 s in step 0:"));
+  EXPECT_TRUE(says("deadlock under documented semantics"));
+  std::ifstream trace(path("trace.json"));
+  EXPECT_GT(nlohmann::json::parse(trace)["traceEvents"].size(), 2u);
+  EXPECT_EQ(run(command + " --force --timeout=0.2 --json"), 1);
+  EXPECT_TRUE(says("\"kind\": \"timeout\""));
+}
+
+TEST_F(RunTool, LossThatIsNotFiniteFails) {
+  EXPECT_EQ(run(write(compile(2)) + " --steps=400 --text=" + path("text") +
+                " --model=" + kModel + ",optimizer=sgd,lr=1e30"),
+            1)
+      << output;
+  EXPECT_TRUE(says("the loss is "));
+}
+
+TEST_F(RunTool, HelpNamesTheModels) {
+  EXPECT_EQ(run("--help"), 0);
+  EXPECT_TRUE(says("byte-lm"));
+  EXPECT_TRUE(says("Exit codes"));
+}
+
+} // namespace
