@@ -11,12 +11,11 @@ using namespace penstock;
 
 namespace {
 
-/// Stable counting sort by a key from a dense range. The table is kept between
-/// calls, so that a call costs no more than the elements.
+/// Stable counting sort by a key from a dense range. The table grows to the
+/// largest key and is kept between calls, so that a call costs no more than the
+/// elements.
 class BucketSort {
 public:
-  explicit BucketSort(size_t numKeys) : bucketOfKey(numKeys, kNone) {}
-
   /// Sorts `count` elements of `data` from `first` on by key, keys in order of
   /// first appearance; calls `bucket(first, count)` for each run of equal keys.
   template <typename KeyFn, typename BucketFn>
@@ -33,6 +32,8 @@ public:
     bucketOf.resize(count);
     for (uint32_t i = 0; i < count; ++i) {
       const uint32_t k = key(data[first + i]);
+      if (k >= bucketOfKey.size())
+        bucketOfKey.resize(k + 1, kNone);
       uint32_t &b = bucketOfKey[k];
       if (b == kNone) {
         b = static_cast<uint32_t>(counts.size());
@@ -137,8 +138,7 @@ static void joinCollectives(const Program &program,
 }
 
 Channels::Channels(const Program &program) {
-  const size_t numRanks = program.ranks.size();
-  BucketSort byComm(1 << 16), byPeer(2 * numRanks);
+  BucketSort byComm, byPeer;
   std::vector<ChannelEnd> ends;
   std::vector<Collective> collectives;
   std::vector<int32_t> canonical = canonicalSets(program);

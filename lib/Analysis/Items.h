@@ -12,6 +12,8 @@
 
 #include "penstock/Program/Program.h"
 
+#include <algorithm>
+
 namespace penstock {
 
 class ItemWalk {
@@ -38,6 +40,8 @@ public:
       do {
         headOf[end] = first;
         if (usesComm(insts[end].op)) {
+          if (insts[end].comm >= lastOnComm.size())
+            lastOnComm.resize(insts[end].comm + 1, kNoInstruction);
           uint32_t &last = lastOnComm[insts[end].comm];
           if (last == kNoInstruction)
             usedComms.push_back(insts[end].comm);
@@ -59,8 +63,7 @@ public:
 
 private:
   uint32_t lastOnQueue[256];
-  std::vector<uint32_t> lastOnComm =
-      std::vector<uint32_t>(1 << 16, kNoInstruction);
+  std::vector<uint32_t> lastOnComm; ///< as long as needed so far
   std::vector<uint16_t> usedComms;
   std::vector<uint32_t> predecessors;
 };
