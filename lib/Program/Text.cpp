@@ -77,8 +77,7 @@ std::string formatSymbol(std::string_view name) {
   };
   bool bare = !name.empty() && isLetter(name.front());
   for (char c : name)
-    bare &= isLetter(c) || (c >= '0' && c <= '9') || c == '$' || c == '.' ||
-            c == '-';
+    bare &= isLetter(c) || (c >= '0' && c <= '9') || c == '$' || c == '.';
   if (bare)
     return '@' + std::string(name);
   static constexpr char digits[] = "0123456789ABCDEF";

@@ -276,11 +276,12 @@ TEST(Text, TwoChains) {
 }
 
 TEST(Text, Symbols) {
-  EXPECT_EQ(formatSymbol("a1_$.-"), "@a1_$.-");
+  EXPECT_EQ(formatSymbol("a1_$."), "@a1_$.");
   EXPECT_EQ(formatSymbol("_"), "@_");
   EXPECT_EQ(formatSymbol(""), "@\"\"");
   EXPECT_EQ(formatSymbol("1st"), "@\"1st\"");
   EXPECT_EQ(formatSymbol("a b"), "@\"a b\"");
+  EXPECT_EQ(formatSymbol("a-b"), "@\"a-b\"");
   EXPECT_EQ(formatSymbol("\"\\\n\xff"), "@\"\\22\\\\\\0A\\FF\"");
 }
 
