@@ -166,7 +166,23 @@ TEST_F(RunTool, TextMustBeThere) {
   EXPECT_EQ(run(file + " --model=" + kModel + " --text=" + path("short")), 2);
   EXPECT_TRUE(says("text file '" + path("short") + "'"));
   EXPECT_EQ(run(file), 2);
-  EXPECT_TRUE(says("--text is required"));
+  EXPECT_TRUE(says("no text given; name a file to train on with --text=FILE"));
+  EXPECT_EQ(run(""), 2);
+  EXPECT_TRUE(says("no program given; name a .psp file"));
+}
+
+TEST_F(RunTool, PrintsTheModelOfTheExample) {
+  EXPECT_EQ(run("--print-model 1"), 2);
+  EXPECT_TRUE(says("byte-lm has from 2 to"));
+  EXPECT_EQ(run("--print-model 8 >" + path("model")), 0);
+  auto text = [](const std::string &file) {
+    std::ifstream in(file);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const std::string model = text(path("model"));
+  EXPECT_NE(model, "");
+  EXPECT_NE(text(PENSTOCK_SOURCE_DIR "/examples/byte_lm.mlir").find(model),
+            std::string::npos);
 }
 
 TEST_F(RunTool, ModelMustSuitTheProgram) {

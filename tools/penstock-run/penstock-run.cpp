@@ -34,6 +34,7 @@ struct Options {
   unsigned traceSteps = 2;
   double timeout = 30, callTimeout = 600, pace = 0;
   std::optional<uint64_t> seed;
+  std::optional<int32_t> printModel;
   bool checkGradients = false, force = false, json = false;
 };
 
@@ -143,7 +144,25 @@ int checkGradients(const Program &program, const ModelFactory &makeModel,
   return Fine;
 }
 
+/// Prints the `pipe.model` that a spec for the model needs.
+int print(const std::string &model, int32_t layers) {
+  Result<std::string> text = printModel(model, layers);
+  if (!text)
+    return fail(text.message(), BadInput);
+  std::cout << *text << "\n";
+  return Fine;
+}
+
 int run(const Options &options) {
+  if (options.printModel)
+    return print(options.model, *options.printModel);
+  if (options.file.empty())
+    return fail("no program given; name a .psp file, from penstock-translate "
+                "--pipe-to-program",
+                BadInput);
+  if (options.text.empty())
+    return fail("no text given; name a file to train on with --text=FILE",
+                BadInput);
   if (options.backend != "host")
     return fail("back end '" + options.backend +
                     "' is not built in; this build has: host",
@@ -286,13 +305,12 @@ int main(int argc, char **argv) {
   app.add_option("program", options.file,
                  "Program file, from penstock-translate "
                  "--pipe-to-program")
-      ->required()
       ->type_name("FILE.psp");
   app.add_option("--backend", options.backend, "Where the ranks run: host")
       ->capture_default_str();
   app.add_option("--model", options.model, "Model and its keys, see below")
       ->capture_default_str();
-  app.add_option("--text", options.text, "Text file to train on")->required();
+  app.add_option("--text", options.text, "Text file to train on");
   app.add_option("--steps", options.steps, "Steps to train")
       ->check(CLI::Range(int64_t(1), int64_t(1) << 40))
       ->capture_default_str();
@@ -320,6 +338,10 @@ int main(int argc, char **argv) {
                  "The same for a single call of the model")
       ->check(seconds)
       ->capture_default_str();
+  app.add_option("--print-model", options.printModel,
+                 "Print the model with so many layers as a pipe.model for a "
+                 "spec, and end")
+      ->type_name("LAYERS");
   app.add_flag("--force", options.force,
                "Run a program that the verifier refuses");
   app.add_flag("--json", options.json, "Print the results as JSON");
