@@ -427,7 +427,7 @@ pipe.rank 0 {
 // -----
 
 pipe.schedule @s ranks(2) microbatches(1) {
-  // expected-error@+1 {{number of slots must be between 1 and 2147483647, got 0}}
+  // expected-error@+1 {{number of slots must be between 1 and 16777216, got 0}}
   rank 0 slots(0 x 16) {
   }
 }
@@ -458,8 +458,8 @@ pipe.schedule @s ranks(2) microbatches(1) {
 // -----
 
 pipe.schedule @s ranks(2) microbatches(1) {
-  // expected-error@+1 {{number of slots must be between 1 and 2147483647, got 2147483648}}
-  rank 0 slots(2147483647 x 1, 1 x 2) {
+  // expected-error@+1 {{number of slots must be between 1 and 16777216, got 16777217}}
+  rank 0 slots(16777216 x 1, 1 x 2) {
   }
 }
 

@@ -6,6 +6,7 @@
 #include "penstock/Program/Text.h"
 #include "penstock/Schedule/Schedule.h"
 
+#include "mlir/Bytecode/BytecodeWriter.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "mlir/IR/Verifier.h"
@@ -518,6 +519,54 @@ TEST_F(ConvertTest, AmbiguousWaitIsNotWritten) {
             "instruction 0, because another `step` stands in between\n");
   rank.waits = {1};
   expectRoundTrip(program);
+}
+
+TEST_F(ConvertTest, TooManyStages) {
+  mlir::StringAttr::attachInterface<ZigZag>(context);
+  EXPECT_EQ(whyNot("pipe.schedule @s ranks(1048576) microbatches(1) "
+                   "using(\"zigzag\")"),
+            "1: schedule @s: 2097152 stages are too many, the limit is "
+            "1048576\n");
+}
+
+TEST_F(ConvertTest, TooManyWaits) {
+  ASSERT_TRUE(succeeded(extract(R"(
+    pipe.schedule @s ranks(1) microbatches(1) {
+      rank 0 {
+        forward 0 mb 0
+        step
+      }
+    })")));
+  pipe::StepOp step;
+  module->walk([&](pipe::StepOp op) { step = op; });
+  pipe::Waits waits(65536);
+  step.setAfter(waits);
+  EXPECT_TRUE(failed(verify(*module)));
+  EXPECT_EQ(errors, "5: after(...) names 65536 instructions, 65535 at most\n");
+  waits.pop_back();
+  step.setAfter(waits);
+  EXPECT_TRUE(succeeded(verify(*module)));
+}
+
+TEST_F(ConvertTest, UnknownInstructionInBytecode) {
+  ASSERT_TRUE(succeeded(extract(R"(
+    pipe.schedule @s ranks(1) microbatches(1) {
+      rank 0 {
+        forward 0 mb 0
+        step
+      }
+    })")));
+  pipe::StepOp step;
+  module->walk([&](pipe::StepOp op) { step = op; });
+  pipe::Waits waits(1);
+  waits[0].op = static_cast<Op>(kNumOps);
+  step.setAfter(waits);
+  std::string bytes;
+  llvm::raw_string_ostream os(bytes);
+  ASSERT_TRUE(succeeded(mlir::writeBytecodeToFile(*module, os)));
+  EXPECT_FALSE(mlir::parseSourceString<mlir::ModuleOp>(bytes, &context));
+  EXPECT_NE(errors.find("unknown instruction in waits"), std::string::npos)
+      << errors;
 }
 
 } // namespace

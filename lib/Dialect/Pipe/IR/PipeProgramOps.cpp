@@ -160,8 +160,6 @@ static Format formatOf(penstock::Op op) {
   }
 }
 
-static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-
 /// Parses what an instruction is, after its mnemonic: "activation 0 mb 1 to 1".
 static ParseResult parseHead(OpAsmParser &parser, const Format &format,
                              InstructionRef &head) {
@@ -486,15 +484,9 @@ Operation *createInstruction(Location loc, const Instruction &inst,
 // Rank
 //===----------------------------------------------------------------------===//
 
-/// Parses a region of one block, and makes the block if it is empty.
-static ParseResult parseBody(OpAsmParser &parser, OperationState &result) {
-  Region *body = result.addRegion();
-  if (parser.parseRegion(*body))
-    return failure();
-  if (body->empty())
-    body->emplaceBlock();
-  return success();
-}
+/// More slots than any rank needs, and few enough to be laid out in memory
+/// before anything is checked against them.
+static constexpr int64_t kMaxSlots = 1 << 24;
 
 ParseResult RankOp::parse(OpAsmParser &parser, OperationState &result) {
   auto &props = result.getOrAddProperties<Properties>();
@@ -530,8 +522,7 @@ void RankOp::print(OpAsmPrinter &printer) {
     printer << ')';
   printer.printOptionalAttrDictWithKeyword(
       (*this)->getDiscardableAttrDictionary().getValue());
-  printer << ' ';
-  printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
+  printBody(printer, getBody());
 }
 
 int64_t RankOp::getNumSlots() {
@@ -551,11 +542,11 @@ LogicalResult RankOp::verify() {
                   << slots.size() << " numbers";
   int64_t total = 0;
   for (size_t i = 0; i < slots.size(); i += 2) {
-    if (failed(checkRange(emit, "number of slots", slots[i], 1, INT32_MAX)) ||
+    if (failed(checkRange(emit, "number of slots", slots[i], 1, kMaxSlots)) ||
         failed(checkRange(emit, "bytes", slots[i + 1], 0, kNoLimit)))
       return failure();
     total += slots[i];
-    if (failed(checkRange(emit, "number of slots", total, 1, INT32_MAX)))
+    if (failed(checkRange(emit, "number of slots", total, 1, kMaxSlots)))
       return failure();
   }
   return success();
@@ -594,8 +585,7 @@ static void printItem(OpAsmPrinter &printer, ItemOp op) {
   }
   printer.printOptionalAttrDictWithKeyword(
       op->getDiscardableAttrDictionary().getValue());
-  printer << ' ';
-  printer.printRegion(op.getBody(), /*printEntryBlockArgs=*/false);
+  printBody(printer, op.getBody());
 }
 
 /// Checks that the members are of the right kind. `kind` names it in plural.

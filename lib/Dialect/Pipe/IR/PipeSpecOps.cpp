@@ -33,7 +33,7 @@ LogicalResult rangeError(llvm::function_ref<InFlightDiagnostic()> emitError,
                          StringRef what, int64_t value, int64_t low,
                          int64_t high) {
   InFlightDiagnostic diag = emitError();
-  if (high == std::numeric_limits<int64_t>::max())
+  if (high == kNoLimit)
     diag << what << " must be at least " << low << ", got " << value;
   else
     diag << what << " must be between " << low << " and " << high << ", got "
@@ -111,10 +111,8 @@ static ParseResult parseReference(OpAsmParser &parser,
   return success();
 }
 
-/// Parses an optional region of one block, and makes the block if the text has
-/// none.
-static ParseResult parseBody(OpAsmParser &parser, OperationState &result,
-                             bool optional) {
+ParseResult parseBody(OpAsmParser &parser, OperationState &result,
+                      bool optional) {
   Region *body = result.addRegion();
   if (optional) {
     OptionalParseResult parsed = parser.parseOptionalRegion(*body);
@@ -128,7 +126,7 @@ static ParseResult parseBody(OpAsmParser &parser, OperationState &result,
   return success();
 }
 
-static void printBody(OpAsmPrinter &printer, Region &body) {
+void printBody(OpAsmPrinter &printer, Region &body) {
   printer << ' ';
   printer.printRegion(body, /*printEntryBlockArgs=*/false);
 }
@@ -141,8 +139,6 @@ static void printCostsAndBytes(OpAsmPrinter &printer, CostAttr costs,
     printClause(printer, "bytes", bytes);
 }
 
-static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-
 //===----------------------------------------------------------------------===//
 // Model
 //===----------------------------------------------------------------------===//
@@ -151,7 +147,7 @@ ParseResult ModelOp::parse(OpAsmParser &parser, OperationState &result) {
   auto &props = result.getOrAddProperties<Properties>();
   return failure(parser.parseSymbolName(props.sym_name) ||
                  parser.parseOptionalAttrDictWithKeyword(result.attributes) ||
-                 parseBody(parser, result, /*optional=*/false));
+                 parseBody(parser, result));
 }
 
 void ModelOp::print(OpAsmPrinter &printer) {

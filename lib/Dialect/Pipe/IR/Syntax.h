@@ -1,6 +1,7 @@
 //===- Syntax.h - Pieces of syntax shared by ops and attributes -*- C++ -*-===//
 //
-// Clauses `keyword(value)` of ops, and numbers with a range.
+// Clauses `keyword(value)` of ops, regions, and numbers with a range. Defined
+// in PipeSpecOps.cpp.
 //
 //===----------------------------------------------------------------------===//
 
@@ -11,7 +12,12 @@
 
 #include "mlir/IR/OpImplementation.h"
 
+#include <limits>
+
 namespace penstock::pipe {
+
+/// The upper end of a range that has none.
+inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 /// An error on an op that does not print the op: it may be a million lines.
 inline mlir::InFlightDiagnostic error(mlir::Operation *op) {
@@ -66,6 +72,13 @@ mlir::ParseResult parseTyped(mlir::AsmParser &parser, llvm::StringRef what,
     return mlir::success();
   return parser.emitError(loc) << "expected " << what << ", got " << attr;
 }
+
+/// Parses the region of a container, which has one block even where the text
+/// has no op in it. An optional region may be missing altogether.
+mlir::ParseResult parseBody(mlir::OpAsmParser &parser,
+                            mlir::OperationState &result,
+                            bool optional = false);
+void printBody(mlir::OpAsmPrinter &printer, mlir::Region &body);
 
 /// Prints " keyword(value)".
 template <typename T>
