@@ -23,10 +23,10 @@ config.environment["PATH"] = os.pathsep.join(
 config.substitutions.append(("%python", config.python))
 config.substitutions.append(("%examples", os.path.join(config.penstock_source_dir, "examples")))
 config.substitutions.append(("%source", config.penstock_source_dir))
+opt = "penstock-opt --verify-each"
 if os.environ.get("PENSTOCK_VERIFY_ROUNDTRIP"):
-    config.substitutions.append(
-        (r"\bpenstock-opt\b", "penstock-opt --verify-roundtrip")
-    )
+    opt += " --verify-roundtrip"
+config.substitutions.append((r"\bpenstock-opt\b", opt))
 
 # Tests of a part that this build leaves out say so with REQUIRES.
 for tool in os.listdir(bin_dir) if os.path.isdir(bin_dir) else []:
