@@ -17,7 +17,8 @@
 // GPIPE-NEXT:      forward 0 mb 0
 // GPIPE:           forward 0 mb 1
 // MICROBATCHES: option microbatches=3 does not fit the rank ops, which are written for 2; remove them or give a schedule= too
-// RANKS:        option ranks=3 does not fit the stage ops, which are written for other ranks; remove them
+// RANKS:        schedule @by_hand: option ranks=3 does not fit the stage ops, which are written for other ranks; remove them
+// RANKS:        schedule @without_stages: option ranks=3 does not fit the rank ops, which are written for other ranks; remove them
 pipe.schedule @by_hand ranks(2) microbatches(2) {
   stage 0 on 1
   stage 1 on 0
@@ -31,6 +32,21 @@ pipe.schedule @by_hand ranks(2) microbatches(2) {
     forward 0 mb 1
     forward 0 mb 0
     backward 0 mb 1
+    backward 0 mb 0
+  }
+}
+
+// Without stage ops, a stage is where its forward is.
+// CHECK-LABEL: pipe.schedule @without_stages
+// CHECK-NEXT:    stage 0 on 1
+// CHECK-NEXT:    stage 1 on 0
+pipe.schedule @without_stages ranks(2) microbatches(1) {
+  rank 0 {
+    forward 1 mb 0
+    backward 1 mb 0
+  }
+  rank 1 {
+    forward 0 mb 0
     backward 0 mb 0
   }
 }

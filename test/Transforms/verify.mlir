@@ -46,3 +46,32 @@ pipe.schedule @planned ranks(2) microbatches(1) {
     send gradient 1 mb 0 to 0 slot(2) queue(1) after(backward 1 mb 0)
   }
 }
+
+// The repair of examples/deadlock.mlir.
+// CHECK-LABEL: pipe.schedule @grouped
+pipe.schedule @grouped ranks(2) microbatches(2) {
+  rank 0 {
+    forward 0 mb 0
+    send activation 0 mb 0 to 1
+    forward 0 mb 1
+    group {
+      send activation 0 mb 1 to 1
+      recv gradient 1 mb 0 from 1
+    }
+    backward 0 mb 0
+    recv gradient 1 mb 1 from 1
+    backward 0 mb 1
+  }
+  rank 1 {
+    recv activation 0 mb 0 from 0
+    forward 1 mb 0
+    backward 1 mb 0
+    group {
+      send gradient 1 mb 0 to 0
+      recv activation 0 mb 1 from 0
+    }
+    forward 1 mb 1
+    backward 1 mb 1
+    send gradient 1 mb 1 to 0
+  }
+}

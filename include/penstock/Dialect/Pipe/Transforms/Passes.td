@@ -64,7 +64,8 @@ def GenerateOrder
     After: a schedule with one `rank` op per rank, which holds its actions in
     order and ends with the optimizer `step`.
 
-    An order written by hand is kept; it gets its `step` only.
+    An order written by hand is kept; it gets its `step` only, and
+    `split-backward` where that is asked for.
 
     ```mlir
     rank 1 {
