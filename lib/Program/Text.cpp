@@ -60,15 +60,25 @@ std::string_view name(Payload payload) {
   return "";
 }
 
-std::string formatNumber(double value) {
-  char buffer[40];
-  auto end = std::to_chars(buffer, buffer + sizeof(buffer), value).ptr;
-  std::string text(buffer, end);
+/// The digits with a '.' or an exponent, so that they read as a double.
+static std::string asDouble(std::string text) {
   size_t exponent = text.find('e');
   if (text.find('.') == std::string::npos &&
       text.find_first_not_of("-0123456789e+") == std::string::npos)
     text.insert(exponent == std::string::npos ? text.size() : exponent, ".0");
   return text;
+}
+
+std::string formatNumber(double value) {
+  char buffer[40];
+  return asDouble({buffer, std::to_chars(buffer, std::end(buffer), value).ptr});
+}
+
+std::string formatRounded(double value) {
+  char buffer[40];
+  return asDouble({buffer, std::to_chars(buffer, std::end(buffer), value,
+                                         std::chars_format::general, 6)
+                               .ptr});
 }
 
 std::string formatSymbol(std::string_view name) {

@@ -125,7 +125,7 @@ static LogicalResult toText(Operation *module, raw_ostream &os) {
     os << ' ' << family;
   os << ": p = " << program.problem.numRanks
      << ", m = " << program.problem.numMicrobatches << ", makespan "
-     << formatNumber(timing->makespan) << ", bubble rate "
+     << formatRounded(timing->makespan) << ", bubble rate "
      << llvm::formatv("{0:F4}", timing->bubbleRate) << '\n'
      << renderTimeline(program, *timing, columns());
   return success();

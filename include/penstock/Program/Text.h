@@ -35,6 +35,8 @@ std::string describe(const Program &program, Site site);
 /// Shortest decimal form that parses back to the same double, always with a
 /// '.' or an exponent: "1.0", "0.601", "1.0e+20".
 std::string formatNumber(double value);
+/// The same with at most six significant digits, for people: "61.78".
+std::string formatRounded(double value);
 
 /// A name as a symbol of MLIR: @train, or @"two words" with escapes where it
 /// cannot stand bare.

@@ -105,6 +105,8 @@ TEST(Text, Describe) {
 }
 
 TEST(Text, Numbers) {
+  EXPECT_EQ(formatRounded(33), "33.0");
+  EXPECT_EQ(formatRounded(61.780000000000022), "61.78");
   EXPECT_EQ(formatNumber(1), "1.0");
   EXPECT_EQ(formatNumber(0), "0.0");
   EXPECT_EQ(formatNumber(0.601), "0.601");

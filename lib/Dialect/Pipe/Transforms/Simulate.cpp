@@ -44,9 +44,9 @@ struct SimulateSchedule : impl::SimulateScheduleBase<SimulateSchedule> {
     }
     emitRemark(op.getLoc())
         << (order ? "order" : "program") << " @" << op.getSymName()
-        << ": makespan " << formatNumber(timing->makespan) << ", span "
-        << formatNumber(timing->span) << ", bubble rate "
-        << formatNumber(timing->bubbleRate) << "; at most "
+        << ": makespan " << formatRounded(timing->makespan) << ", span "
+        << formatRounded(timing->span) << ", bubble rate "
+        << formatRounded(timing->bubbleRate) << "; at most "
         << peak.peakActivations << " activations and " << peak.peakBytes
         << " bytes on a rank";
     return success();
