@@ -157,6 +157,7 @@ LogicalResult Extraction::readRanks() {
     if (failed(readRank(op)))
       return failure();
   }
+  numberRankSets(result.program); // the rank ops may stand in any order
   return success();
 }
 
