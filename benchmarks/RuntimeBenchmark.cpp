@@ -16,18 +16,6 @@ namespace {
 
 constexpr int kPerStep = 4096;
 
-class NullModel final : public Model {
-public:
-  void beginStep(int64_t) override {}
-  void forward(const ActionContext &) override {}
-  void backward(const ActionContext &) override {}
-  void backwardInput(const ActionContext &) override {}
-  void backwardWeight(const ActionContext &) override {}
-  void recompute(const ActionContext &) override {}
-  void optimizerStep(int32_t) override {}
-  double loss() const override { return 0; }
-};
-
 Program makeProgram(int32_t numRanks) {
   Program program;
   program.problem.name = "bench";
@@ -71,12 +59,7 @@ void runSteps(benchmark::State &state, const Program &program, double count) {
   double seconds = 0;
   int64_t steps = 0;
   for (auto _ : state) {
-    const RunReport report = runProgram(
-        program,
-        [](const Program &, int32_t) -> Result<std::unique_ptr<Model>> {
-          return std::unique_ptr<Model>(std::make_unique<NullModel>());
-        },
-        options);
+    const RunReport report = runProgram(program, makeNullModel(), options);
     if (!report)
       return state.SkipWithError(report.error.message.c_str());
     state.SetIterationTime(report.seconds);

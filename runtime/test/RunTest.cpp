@@ -231,7 +231,8 @@ TEST(Run, UnplannedProgramIsRefused) {
   const RunReport report = runToError(program, ErrorKind::InvalidProgram);
   EXPECT_EQ(report.error.message,
             "the program has transfers but no planned buffers; compile it with "
-            "penstock-opt --pipe-compile");
+            "penstock-opt --pipe-compile, or plan those of a hand-written one "
+            "with --pipe-plan-buffers");
 }
 
 TEST(Run, MalformedProgramIsRefusedEvenByForce) {

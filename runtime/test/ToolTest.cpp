@@ -232,6 +232,23 @@ TEST_F(RunTool, DeadlockIsRefusedAndEndsByTheWatchdogWithForce) {
   EXPECT_TRUE(says("\"kind\": \"timeout\""));
 }
 
+TEST_F(RunTool, NoModelShowsTheTimingOfAnyProgram) {
+  Program program = compile(2);
+  for (Stage &stage : program.problem.stages)
+    stage.bytes.parameters = 0; // byte-lm would refuse it
+  const std::string file = write(program);
+  ASSERT_EQ(run(file + " --model=none --steps=2 --pace=0.001 --json"), 0)
+      << output;
+  const nlohmann::json json = nlohmann::json::parse(output);
+  EXPECT_FALSE(json.contains("loss"));
+  EXPECT_GE(json["seconds"], 0.012); // a rank works 6 units a step
+  ASSERT_EQ(run(file + " --model=none --steps=2"), 0) << output;
+  EXPECT_TRUE(says("step 2/2  "));
+  EXPECT_FALSE(says("loss"));
+  EXPECT_EQ(run(file + " --model=none --check-gradients"), 2);
+  EXPECT_TRUE(says("the model 'none' has no gradients to check"));
+}
+
 TEST_F(RunTool, LossThatIsNotFiniteFails) {
   EXPECT_EQ(run(write(compile(2)) + " --steps=400 --text=" + path("text") +
                 " --model=" + kModel + ",optimizer=sgd,lr=1e30"),

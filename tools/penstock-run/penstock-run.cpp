@@ -50,9 +50,9 @@ std::string format(const char *text, Args... args) {
 /// terminal, a line for every tenth of the steps elsewhere.
 class Progress {
 public:
-  Progress(int64_t steps, bool silent)
+  Progress(int64_t steps, bool hasLoss, bool silent)
       : steps(steps), every(std::max<int64_t>(1, steps / 10)),
-        terminal(isatty(STDERR_FILENO)), silent(silent) {}
+        terminal(isatty(STDERR_FILENO)), hasLoss(hasLoss), silent(silent) {}
 
   void show(const StepReport &report) {
     const auto now = std::chrono::steady_clock::now();
@@ -77,14 +77,15 @@ public:
 
 private:
   std::string line(const StepReport &report) const {
-    return format("step %lld/%lld  loss %.4f  %.1f steps/s",
-                  static_cast<long long>(report.step + 1),
-                  static_cast<long long>(steps), report.loss,
+    return format("step %lld/%lld  ", static_cast<long long>(report.step + 1),
+                  static_cast<long long>(steps)) +
+           (hasLoss ? format("loss %.4f  ", report.loss) : "") +
+           format("%.1f steps/s",
                   static_cast<double>(report.step + 1) / seconds);
   }
 
   const int64_t steps, every;
-  const bool terminal, silent;
+  const bool terminal, hasLoss, silent;
   double seconds = 0;
   std::chrono::steady_clock::time_point shown;
 };
@@ -160,7 +161,10 @@ int run(const Options &options) {
     return fail("no program given; name a .psp file, from penstock-translate "
                 "--pipe-to-program",
                 BadInput);
-  if (options.text.empty())
+  const bool none = options.model == "none";
+  if (none && options.checkGradients)
+    return fail("the model 'none' has no gradients to check", BadInput);
+  if (options.text.empty() && !none)
     return fail("no text given; name a file to train on with --text=FILE",
                 BadInput);
   if (options.backend != "host")
@@ -171,11 +175,12 @@ int run(const Options &options) {
   if (!program)
     return fail(program.message(), BadInput);
   std::string description = options.model;
-  if (options.seed)
+  if (options.seed && !none)
     description +=
         (description.find(':') == std::string::npos ? ":seed=" : ",seed=") +
         std::to_string(*options.seed);
-  Result<ModelFactory> model = runtime::makeModel(description, options.text);
+  Result<ModelFactory> model =
+      none ? makeNullModel() : runtime::makeModel(description, options.text);
   if (!model)
     return fail(model.message(), BadInput);
   std::ofstream trace;
@@ -213,7 +218,7 @@ int run(const Options &options) {
   }
 
   Recorder recorder(*program, options.traceSteps);
-  Progress progress(options.steps, options.json);
+  Progress progress(options.steps, !none, options.json);
   RunOptions run;
   run.steps = options.steps;
   run.force = options.force;
@@ -253,7 +258,8 @@ int run(const Options &options) {
   const auto fromMeasured = simulateProgram(*program);
   const double stepsPerSecond =
       static_cast<double>(report.steps) / report.seconds;
-  json["loss"] = {{"first", report.firstLoss}, {"last", report.lastLoss}};
+  if (!none)
+    json["loss"] = {{"first", report.firstLoss}, {"last", report.lastLoss}};
   json["seconds"] = report.seconds;
   json["steps_per_second"] = stepsPerSecond;
   json["bubble_rate"]["measured"] = report.bubbleRate;
@@ -268,9 +274,10 @@ int run(const Options &options) {
   say(format("trained  %lld steps in %.2f s, %.1f steps/s",
              static_cast<long long>(report.steps), report.seconds,
              stepsPerSecond));
-  say(format(
-      "loss     %.4f in the first step, %.4f in the last (nats per byte)",
-      report.firstLoss, report.lastLoss));
+  if (!none)
+    say(format("loss     %.4f in the first step, %.4f in the last (nats per "
+               "byte)",
+               report.firstLoss, report.lastLoss));
   auto percent = [](const auto &timing) {
     return timing ? format("%.1f %%", 100 * timing->bubbleRate)
                   : std::string("none");
@@ -291,6 +298,8 @@ int main(int argc, char **argv) {
   CLI::App app("Trains a model with a compiled pipeline program (.psp).",
                "penstock-run");
   app.footer("Models:\n" + describeModels() +
+             "\nnone: computes nothing; shows the timing of any program with "
+             "--pace\n"
              "\nExit codes: 0 fine, 1 the program was refused or the run "
              "failed, 2 bad input.");
   const CLI::Validator seconds(

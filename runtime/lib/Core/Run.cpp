@@ -25,7 +25,8 @@ static Error checkProgram(const Program &program, bool force) {
                 ? "the program is only an order, without transfers and "
                   "buffers; compile it with penstock-opt --pipe-compile"
                 : "the program has transfers but no planned buffers; compile "
-                  "it with penstock-opt --pipe-compile"};
+                  "it with penstock-opt --pipe-compile, or plan those of a "
+                  "hand-written one with --pipe-plan-buffers"};
   if (force)
     return {};
   const Verdict verdict = verify(program);

@@ -70,6 +70,10 @@ struct RunReport {
 RunReport runProgram(const Program &program, const ModelFactory &makeModel,
                      const RunOptions &options = {});
 
+/// A model that computes nothing and has a loss of 0: to run the communication
+/// of any program, or its timing with RunOptions::pace.
+ModelFactory makeNullModel();
+
 } // namespace penstock::runtime
 
 #endif // PENSTOCK_RUNTIME_RUN_H
