@@ -1,6 +1,6 @@
 //===- penstock-translate.cpp - In and out of the compiler ----------------===//
 //
-// Translates schedules to program files, text, reports and traces, and program
+// Translates schedules to program files, timelines and reports, and program
 // files back to schedules. `penstock-translate --help` lists the translations.
 //
 //===----------------------------------------------------------------------===//
