@@ -39,15 +39,16 @@ private:
   struct SlotState {
     Tensor content = {};
     uint32_t writer = kNone;
-    uint32_t readers = kNone; ///< since the write, a list in `readers`
+    uint32_t readers = kNone; ///< since the write, a list in `latest`
   };
-  struct Reader {
+  /// A list with the latest instruction on each queue: a queue runs in order,
+  /// so that what comes after the latest comes after all of them.
+  struct Latest {
     uint32_t instruction, next;
   };
-  /// Who adds to, and who uses up, the weight gradients of a stage.
+  /// Who adds to, and who first uses up, weight gradients.
   struct GradientState {
-    uint32_t stage;
-    uint32_t adders = kNone; ///< a list in `readers`
+    uint32_t adders = kNone; ///< a list in `latest`
     uint32_t user = kNone;
   };
 
@@ -59,7 +60,6 @@ private:
   void read(uint32_t i, const Tensor &tensor, uint32_t slot);
   void write(uint32_t i, const Tensor &tensor, uint32_t slot);
   void accumulate(uint32_t i);
-  void useGradients(uint32_t i, GradientState &state);
 
   const Instruction &inst(uint32_t i) const { return rank->instructions[i]; }
   /// Instruction a has ended when b starts.
@@ -67,14 +67,14 @@ private:
     return clocks[size_t(items.headOf[b]) * numQueues +
                   queueIndex[inst(a).queue]] > items.headOf[a];
   }
-  void prepend(uint32_t &list, uint32_t i) {
-    if (list != kNone &&
-        inst(readers[list].instruction).queue == inst(i).queue) {
-      readers[list].instruction = i; // a queue runs in order: the last counts
-      return;
-    }
-    readers.push_back({i, list});
-    list = static_cast<uint32_t>(readers.size() - 1);
+  void note(uint32_t &list, uint32_t i) {
+    for (uint32_t l = list; l != kNone; l = latest[l].next)
+      if (inst(latest[l].instruction).queue == inst(i).queue) {
+        latest[l].instruction = i;
+        return;
+      }
+    latest.push_back({i, list});
+    list = static_cast<uint32_t>(latest.size() - 1);
   }
 
   Site site(uint32_t i) const { return {rankIndex, i}; }
@@ -100,10 +100,11 @@ private:
   std::vector<uint32_t> clocks; ///< one past the item known to have ended, for
                                 ///< each instruction (of a head) and queue
   std::vector<uint32_t> localStage; ///< dense number of a stage on this rank
-  std::vector<GradientState> gradients; ///< by local stage
+  std::vector<int32_t> stages;      ///< by local stage
+  std::vector<GradientState> gradients; ///< by local stage; last: of all stages
   std::vector<SlotState> slots;
   std::vector<uint32_t> touched; ///< slots that are not in their first state
-  std::vector<Reader> readers;
+  std::vector<Latest> latest;
 };
 
 } // namespace
@@ -115,7 +116,7 @@ void DataFlow::runRank(int32_t r) {
   clocks.assign(rank->instructions.size() * numQueues, 0);
   const size_t numSlots =
       planned ? rank->slotBytes.size()
-              : 3 * gradients.size() * program.problem.numMicrobatches;
+              : 3 * stages.size() * program.problem.numMicrobatches;
   if (slots.size() < numSlots)
     slots.resize(numSlots);
 
@@ -133,10 +134,10 @@ void DataFlow::runRank(int32_t r) {
   for (uint32_t slot : touched)
     slots[slot] = {};
   touched.clear();
-  readers.clear();
-  for (const GradientState &state : gradients)
-    localStage[state.stage] = kNone;
-  gradients.clear();
+  latest.clear();
+  for (int32_t stage : stages)
+    localStage[stage] = kNone;
+  stages.clear();
 }
 
 /// Dense numbers for what occurs on this rank.
@@ -146,8 +147,8 @@ void DataFlow::numberStagesAndQueues() {
     if (stage < 0 || stage >= program.problem.numStages() ||
         localStage[stage] != kNone)
       return;
-    localStage[stage] = static_cast<uint32_t>(gradients.size());
-    gradients.push_back({static_cast<uint32_t>(stage)});
+    localStage[stage] = static_cast<uint32_t>(stages.size());
+    stages.push_back(stage);
   };
   for (const Instruction &inst : rank->instructions) {
     used[inst.queue] = true;
@@ -157,6 +158,7 @@ void DataFlow::numberStagesAndQueues() {
       number(inst.stage + 1);
     }
   }
+  gradients.assign(stages.size() + 1, {});
   numQueues = 0;
   for (unsigned q = 0; q < used.size(); ++q)
     if (used[q])
@@ -199,6 +201,8 @@ void DataFlow::access(uint32_t i, const Access &access) {
     read(i, tensor, slot);
   if (access.mode != Access::Read)
     write(i, tensor, slot);
+  else
+    note(slots[slot].readers, i);
 }
 
 /// `i` is not ordered after `before`, which touches the same thing.
@@ -243,7 +247,6 @@ void DataFlow::read(uint32_t i, const Tensor &tensor, uint32_t slot) {
   else if (!isBefore(state.writer, i))
     unordered(i, state.writer, std::string(verb) + " " + describe(tensor),
               "writes");
-  prepend(state.readers, i);
 }
 
 void DataFlow::write(uint32_t i, const Tensor &tensor, uint32_t slot) {
@@ -260,15 +263,10 @@ void DataFlow::write(uint32_t i, const Tensor &tensor, uint32_t slot) {
   };
   if (state.writer != kNone && !isBefore(state.writer, i))
     unordered(i, state.writer, does(), "writes");
-  for (uint32_t r = state.readers; r != kNone; r = readers[r].next) {
-    const uint32_t reader = readers[r].instruction;
-    // What an action updates it reads itself; anything else it must not.
-    bool updates = reader == i && inst(i).op == Op::BackwardInput &&
-                   tensor.kind == TensorKind::Stash && state.content == tensor;
-    if (!updates && !isBefore(reader, i))
+  for (uint32_t l = state.readers; l != kNone; l = latest[l].next)
+    if (uint32_t reader = latest[l].instruction; !isBefore(reader, i))
       unordered(i, reader, does(),
                 inst(reader).op == Op::Send ? "sends" : "reads");
-  }
   state = {tensor, i, kNone};
 }
 
@@ -278,34 +276,30 @@ void DataFlow::write(uint32_t i, const Tensor &tensor, uint32_t slot) {
 void DataFlow::accumulate(uint32_t i) {
   const Instruction &own = inst(i);
   if (own.op == Op::Backward || own.op == Op::BackwardWeight) {
-    GradientState &state = gradients[localStage[own.stage]];
-    if (state.user != kNone)
+    GradientState &stage = gradients[localStage[own.stage]];
+    GradientState &all = gradients.back();
+    if (uint32_t user = std::min(stage.user, all.user); user != kNone)
       findings.add(site(i),
                    "adds a weight gradient of stage " +
                        std::to_string(own.stage) + " after " +
-                       quoted(program, site(state.user)) +
+                       quoted(program, site(user)) +
                        " has used them; put it before that",
-                   {{site(state.user), "used here"}});
-    prepend(state.adders, i);
+                   {{site(user), "used here"}});
+    note(stage.adders, i);
+    note(all.adders, i);
     return;
   }
   if ((own.op != Op::Step && own.op != Op::AllReduce &&
        own.op != Op::ReduceGrad) ||
       own.microbatch >= 0)
     return;
-  if (own.stage >= 0)
-    useGradients(i, gradients[localStage[own.stage]]);
-  else
-    for (GradientState &state : gradients)
-      useGradients(i, state);
-}
-
-void DataFlow::useGradients(uint32_t i, GradientState &state) {
-  for (uint32_t r = state.adders; r != kNone; r = readers[r].next)
-    if (!isBefore(readers[r].instruction, i))
-      unordered(i, readers[r].instruction,
+  GradientState &state =
+      own.stage >= 0 ? gradients[localStage[own.stage]] : gradients.back();
+  for (uint32_t l = state.adders; l != kNone; l = latest[l].next)
+    if (uint32_t adder = latest[l].instruction; !isBefore(adder, i))
+      unordered(i, adder,
                 "uses the weight gradients of stage " +
-                    std::to_string(state.stage),
+                    std::to_string(inst(adder).stage),
                 "adds to");
   if (state.user == kNone)
     state.user = i;

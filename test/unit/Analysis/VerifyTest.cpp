@@ -480,6 +480,37 @@ TEST(DataFlow, WeightGradientsAreCompleteBeforeTheStep) {
                 1);
 }
 
+/// Backwards that alternate between two queues, then as many steps. Quadratic
+/// in either, this would take a minute.
+TEST(DataFlow, ManyStepsAfterManyBackwardsOnTwoQueues) {
+  constexpr int32_t kNumSteps = 1 << 17;
+  Program program = makeProgram(1, kNumSteps);
+  RankBuilder rank(program, 0);
+  for (int32_t mb = 0; mb < kNumSteps; ++mb)
+    rank.onQueue(static_cast<uint8_t>(mb % 2)).f(0, mb).b(0, mb);
+  const uint32_t first = rank.last() + 1;
+  rank.after({first - 1}).onQueue(0).step();
+  for (int32_t k = 1; k < kNumSteps; ++k)
+    rank.step();
+  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
+
+  // The last backward of either queue counts.
+  program.ranks[0].waits.clear();
+  Instruction &step = program.ranks[0].instructions[first];
+  step.numWaits = 0;
+  expectFinding(verify(program), Rule::DataFlow, {0, first},
+                "uses the weight gradients of stage 0 on queue 0, not ordered "
+                "after `backward 0 mb 131071` on queue 1, which adds to it; "
+                "let it wait for that",
+                1);
+  step.queue = 1;
+  expectFinding(verify(program), Rule::DataFlow, {0, first},
+                "uses the weight gradients of stage 0 on queue 1, not ordered "
+                "after `backward 0 mb 131070` on queue 0, which adds to it; "
+                "let it wait for that",
+                1);
+}
+
 //===----------------------------------------------------------------------===//
 // Memory
 //===----------------------------------------------------------------------===//
