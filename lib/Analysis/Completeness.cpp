@@ -33,6 +33,8 @@ public:
       for (uint32_t i = 0; i < insts.size(); ++i)
         if (isAction(insts[i].op))
           enter({r, i}, insts[i]);
+        else if (insts[i].stage >= 0 && usesParameters(insts[i].op))
+          checkPlace({r, i}, insts[i].stage);
     }
     for (int32_t s = 0; s < problem.numStages(); ++s)
       for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb) {
@@ -82,6 +84,23 @@ private:
                                          "twice; remove one"
                                        : "; remove one"),
                    {{{site.rank, first}, "the first time is here"}});
+  }
+
+  static bool usesParameters(Op op) {
+    return op == Op::Step || op == Op::AllReduce || op == Op::ReduceGrad ||
+           op == Op::Unshard || op == Op::Reshard;
+  }
+
+  /// The rank must hold the parameters of the stage, for any micro-batch.
+  void checkPlace(Site site, int32_t stage) {
+    for (int32_t c = 0; c < problem.numChains(); ++c)
+      if (problem.placement[static_cast<size_t>(c) * problem.numStages() +
+                            stage] == site.rank)
+        return;
+    findings.add(site, "is on the wrong rank: stage " + std::to_string(stage) +
+                           " is on rank " +
+                           std::to_string(problem.placement[stage]) +
+                           "; move it there");
   }
 
   void checkPair(int32_t s, int32_t mb) {

@@ -257,6 +257,30 @@ TEST(Completeness, WrongRank) {
                 "move it there");
 }
 
+TEST(Completeness, ParametersOnTheWrongRank) {
+  for (Op op :
+       {Op::Step, Op::AllReduce, Op::ReduceGrad, Op::Unshard, Op::Reshard}) {
+    auto verdictOf = [&](int32_t stage, bool twoChains) {
+      Program program = smallProgram();
+      RankBuilder(program, 0).action(op, stage, -1);
+      if (op == Op::AllReduce) { // of this rank alone
+        program.rankSets = {{0}};
+        program.ranks[0].instructions.back().peer = 0;
+      }
+      if (twoChains) {
+        program.problem.placement = {0, 1, 1, 0};
+        program.problem.chains = {0};
+      }
+      return verify(program);
+    };
+    expectFinding(verdictOf(1, false), Rule::Completeness, {0, 4},
+                  "is on the wrong rank: stage 1 is on rank 1; move it there");
+    for (const Verdict &verdict : {verdictOf(0, false), verdictOf(1, true)})
+      for (const Finding &finding : verdict.findings)
+        EXPECT_NE(finding.rule, Rule::Completeness) << finding.message;
+  }
+}
+
 TEST(Completeness, ActionsBeforeWhatTheyNeed) {
   Program program = makeProgram(1, 3);
   RankBuilder(program, 0).b(0, 0).f(0, 0).i(0, 1).f(0, 1).w(0, 1);
