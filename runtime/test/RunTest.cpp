@@ -159,6 +159,7 @@ TEST(Run, OperationsWithoutHostMeaningDoNothing) {
 TEST(Run, BarrierAndAllReduceMeetOnTheirCommunicator) {
   Program program = makeGPipe(2, 1, {.steps = false});
   program.rankSets = {{0, 1}};
+  program.problem.placement = {0, 1, 1, 0};
   for (int32_t r = 0; r < 2; ++r) {
     const auto last =
         static_cast<uint32_t>(program.ranks[r].instructions.size() - 1);
@@ -172,7 +173,7 @@ TEST(Run, BarrierAndAllReduceMeetOnTheirCommunicator) {
     add(program, r, action(Op::Step, -1, -1));
   }
   RunOptions options;
-  options.force = true; // one copy of stage 0 only: nothing to reduce
+  options.force = true; // no micro-batch uses the second copy of stage 0
   std::vector<float> gradients[2] = {{1, 2}, {10, 20}};
   Hooks hooks;
   hooks.gradients = [&](int32_t rank) {
@@ -262,6 +263,37 @@ TEST(Run, MissingSlotIsFoundBeforeTheRun) {
                        "rank 1, instruction 1 (forward 1 mb 0): an operand of "
                        "8 bytes has no slot"))
       << report.error.message;
+}
+
+TEST(Run, WrongRankIsFoundBeforeTheRunEvenWithForce) {
+  RunOptions options;
+  options.force = true;
+  auto errorOf = [&](const Program &program) {
+    return runToError(program, ErrorKind::InvalidProgram, {}, options)
+        .error.message;
+  };
+  const std::string fault =
+      "is on the wrong rank: stage 1 is on rank 1; move it there";
+  Program program = makeGPipe(2, 1);
+  program.ranks[0].instructions[0].stage = 1;
+  EXPECT_EQ(errorOf(program),
+            "rank 0, instruction 0 (forward 1 mb 0): " + fault);
+  for (Op op :
+       {Op::Step, Op::AllReduce, Op::ReduceGrad, Op::Unshard, Op::Reshard}) {
+    program = makeGPipe(2, 1);
+    program.ranks[0].instructions.back() = action(op, 1, -1);
+    if (op == Op::AllReduce) {
+      program.rankSets = {{0}};
+      program.ranks[0].instructions.back().peer = 0;
+    }
+    const std::string message = errorOf(program);
+    EXPECT_TRUE(contains(message, fault)) << message;
+    // A second chain brings the stage here.
+    program.problem.placement = {0, 1, 1, 0};
+    if (op == Op::Step) {
+      EXPECT_TRUE(runProgram(program, makeTestModel(), options));
+    }
+  }
 }
 
 TEST(Run, SlotThatIsTooSmallIsFoundBeforeTheRun) {

@@ -80,6 +80,28 @@ Result<std::byte *> Executor::slot(uint32_t index, unsigned role,
   return arena + offsets[number];
 }
 
+/// The model of this rank has only the stages that are placed on it. The
+/// verifier refuses such a program, but may be overruled.
+Error Executor::checkPlace(uint32_t index) const {
+  const Instruction &inst = instructions[index];
+  const Problem &problem = program.problem;
+  int32_t owner = rank;
+  if (isAction(inst.op)) {
+    owner = problem.rankOf(inst.stage, inst.microbatch);
+  } else if (!isTransfer(inst.op) && inst.stage >= 0) {
+    owner = problem.placement[inst.stage];
+    for (int32_t c = 1; c < problem.numChains(); ++c)
+      if (problem.placement[size_t(c) * problem.numStages() + inst.stage] ==
+          rank)
+        owner = rank;
+  }
+  if (owner == rank)
+    return {};
+  return at(index, ErrorKind::InvalidProgram,
+            "is on the wrong rank: stage " + std::to_string(inst.stage) +
+                " is on rank " + std::to_string(owner) + "; move it there");
+}
+
 Error Executor::resolveAction(uint32_t index) {
   const Instruction &inst = instructions[index];
   ActionContext &context = contexts[index];
@@ -259,6 +281,8 @@ Error Executor::prepare(double secondsPerUnit) {
       return at(i, ErrorKind::NotSupported,
                 "the model is called on queue 0 only, not on queue " +
                     std::to_string(inst.queue) + "; remove queue(...)");
+    if (Error error = checkPlace(i))
+      return error;
     if (isAction(inst.op))
       if (Error error = resolveAction(i))
         return error;

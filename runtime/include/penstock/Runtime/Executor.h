@@ -84,6 +84,7 @@ private:
   };
   struct Working;
 
+  Error checkPlace(uint32_t index) const;
   Error resolveAction(uint32_t index);
   Error resolveTransport(Item &item);
   Result<std::byte *> slot(uint32_t index, unsigned role, int64_t bytes);
