@@ -64,7 +64,7 @@ static FailureOr<ScheduleOp> findSchedule(Operation *module) {
          failure();
 }
 
-/// A well-formed order or program of the module.
+/// The order or program of the module.
 static FailureOr<ExtractedProgram> extract(Operation *module) {
   FailureOr<ScheduleOp> schedule = findSchedule(module);
   if (failed(schedule))
@@ -72,14 +72,10 @@ static FailureOr<ExtractedProgram> extract(Operation *module) {
   FailureOr<ExtractedProgram> extracted = extractProgram(*schedule);
   if (failed(extracted))
     return failure();
-  const Program &program = extracted->program;
-  if (program.numInstructions() == 0)
+  if (extracted->program.numInstructions() == 0)
     return emitError(schedule->getLoc())
                << "schedule @" << schedule->getSymName()
                << " is a spec; run penstock-opt --pipe-compile first",
-           failure();
-  if (Status status = wellFormed(program); !status)
-    return emitAt(*extracted, status.failure().site) << status.message(),
            failure();
   return extracted;
 }

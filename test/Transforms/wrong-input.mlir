@@ -1,4 +1,4 @@
-// What people get wrong in a spec, each with its own answer.
+// What people get wrong, each with its own answer.
 // RUN: penstock-opt %s --pipe-compile --split-input-file --verify-diagnostics
 
 // expected-error @below {{unknown attribute '#pipe.one_b_one_f'; the schedule families are}}

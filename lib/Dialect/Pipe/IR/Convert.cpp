@@ -2,6 +2,7 @@
 
 #include "penstock/Dialect/Pipe/IR/Convert.h"
 
+#include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
 #include "Syntax.h"
@@ -82,6 +83,8 @@ public:
   FailureOr<ExtractedProgram> run() {
     if (failed(readClauses()) || failed(readRanks()) || failed(readStages()))
       return failure();
+    if (Status status = wellFormed(result.program); !status)
+      return report(status.failure());
     return std::move(result);
   }
 
@@ -89,6 +92,12 @@ private:
   InFlightDiagnostic fail(Operation *op = nullptr) {
     return error(op ? op : schedule.getOperation())
            << "schedule @" << schedule.getSymName() << ": ";
+  }
+  LogicalResult report(const Failure &fault) {
+    InFlightDiagnostic diag = fail(result.at(fault.site));
+    if (fault.site.rank >= 0)
+      diag << penstock::describe(result.program, fault.site) << ": ";
+    return diag << fault.message;
   }
   Problem &problem() { return result.program.problem; }
 

@@ -2,7 +2,6 @@
 
 #include "penstock/Analysis/Simulate.h"
 #include "penstock/Dialect/Pipe/Transforms/Passes.h"
-#include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
 #include "PassDetail.h"
@@ -27,8 +26,6 @@ struct SimulateSchedule : impl::SimulateScheduleBase<SimulateSchedule> {
     if (failed(extracted))
       return failure();
     const Program &program = extracted->program;
-    if (Status status = wellFormed(program); !status)
-      return emitFailure(*extracted, status.failure());
     const bool order = program.isOrder();
     std::optional<Timing> timing =
         order ? simulateOrder(program) : simulateProgram(program);

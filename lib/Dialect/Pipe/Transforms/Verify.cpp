@@ -2,7 +2,6 @@
 
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Dialect/Pipe/Transforms/Passes.h"
-#include "penstock/Program/File.h"
 
 #include "PassDetail.h"
 
@@ -40,10 +39,6 @@ struct VerifySchedule : impl::VerifyScheduleBase<VerifySchedule> {
     if (failed(extracted))
       return failure();
     const Program &program = extracted->program;
-    if (Status status = wellFormed(program); !status) {
-      ++numFindings;
-      return emitFailure(*extracted, status.failure());
-    }
     numInstructions += program.numInstructions();
     VerifyOptions options;
     options.order = program.isOrder();

@@ -26,7 +26,8 @@ struct ExtractedProgram {
 };
 
 /// The program that a schedule says, on any level: a spec (the rank lists stay
-/// empty), an order, a program. Faults are reported on the op at fault.
+/// empty), an order, a program. It is well-formed. Faults are reported on the
+/// op at fault.
 ///
 /// Ranks, memory and link are the schedule's own, else its cluster's. Stages
 /// are those of the `stage` ops. Without `stage` ops there are, with rank ops,
