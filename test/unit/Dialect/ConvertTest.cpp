@@ -464,11 +464,31 @@ TEST_F(ConvertTest, FaultsOfPlaces) {
     pipe.schedule @s ranks(1) microbatches(2) chains([0, 1]) {
       rank 0 {
         forward 0 mb 0
+        backward 0 mb 0
       }
     })"),
             "2: schedule @s: stage 0 is on no rank: no rank runs its forward "
             "on chain 1; add it, or say where the stage is with `stage 0 on "
             "R`\n");
+  // Numbers with gaps would make tables of nearly empty places.
+  EXPECT_EQ(whyNot(R"(
+    pipe.schedule @s ranks(1) microbatches(1) {
+      rank 0 {
+        forward 900000 mb 0
+      }
+    })"),
+            "2: schedule @s: 900001 stages need a forward each, but there are "
+            "1 instructions: stage 900000 is the last one named; number stages "
+            "and chains from 0 without gaps\n");
+  EXPECT_EQ(whyNot(R"(
+    pipe.schedule @s ranks(1) microbatches(1) chains([255]) {
+      rank 0 {
+        forward 1048575 mb 0
+      }
+    })"),
+            "2: schedule @s: 1048576 stages on 256 chains need a forward each, "
+            "but there are 1 instructions: stage 1048575 is the last one "
+            "named; number stages and chains from 0 without gaps\n");
 }
 
 TEST_F(ConvertTest, FaultsOfInstructions) {

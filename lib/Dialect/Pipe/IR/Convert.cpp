@@ -290,16 +290,16 @@ LogicalResult Extraction::readStages() {
   if (numStages > kMaxStages)
     return fail() << numStages << " stages are too many, the limit is "
                   << kMaxStages;
+  if (maxStage >= 0 && failed(placeByRanks(static_cast<int32_t>(numStages))))
+    return failure();
   p.stages.assign(numStages, uniform);
   for (int32_t s = 0; s < numStages; ++s)
     p.stages[s].firstLayer = s;
-  if (maxStage >= 0) {
-    if (failed(placeByRanks(static_cast<int32_t>(numStages))))
-      return failure();
-  } else if (family) {
-    family.place(p);
-  } else {
-    p.placement = placeLoop(p.numStages(), p.numRanks);
+  if (maxStage == -1) {
+    if (family)
+      family.place(p);
+    else
+      p.placement = placeLoop(p.numStages(), p.numRanks);
   }
   if (FlatSymbolRefAttr name = schedule.getModelAttr()) {
     auto model = lookup<ModelOp>(name);
@@ -314,7 +314,17 @@ LogicalResult Extraction::placeByRanks(int32_t numStages) {
   int32_t numChains = 1;
   for (uint8_t chain : p.chains)
     numChains = std::max(numChains, chain + 1);
-  p.placement.assign(size_t(numChains) * numStages, -1);
+  const size_t numPlaces = size_t(numChains) * numStages;
+  if (size_t n = result.program.numInstructions(); n < numPlaces) {
+    InFlightDiagnostic diag = fail() << numStages << " stages";
+    if (numChains > 1)
+      diag << " on " << numChains << " chains";
+    return diag << " need a forward each, but there are " << n
+                << " instructions: stage " << maxStage
+                << " is the last one named; number stages and chains from 0 "
+                   "without gaps";
+  }
+  p.placement.assign(numPlaces, -1);
   for (int32_t rank = 0; rank < p.numRanks; ++rank)
     for (const Instruction &inst : result.program.ranks[rank].instructions) {
       if (inst.op != Op::Forward)
