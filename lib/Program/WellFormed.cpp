@@ -4,6 +4,7 @@
 #include "penstock/Program/Text.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <sstream>
 #include <tuple>
@@ -37,19 +38,24 @@ std::string checkBytes(std::string_view what, int64_t bytes) {
   return checkRange<int64_t>(what, bytes, 0, kMaxBytes);
 }
 
-std::string checkStage(const Stage &stage) {
+using NamedCost = std::pair<std::string_view, double>;
+std::array<NamedCost, 5> costsOf(const Stage &stage) {
   const StageCost &cost = stage.cost;
+  return {{{"the forward cost", cost.forward},
+           {"the backward cost", cost.backward},
+           {"the input-gradient cost", cost.input},
+           {"the weight-gradient cost", cost.weight},
+           {"the recompute cost", cost.recompute}}};
+}
+
+std::string checkStage(const Stage &stage) {
   const StageBytes &bytes = stage.bytes;
   std::string fault =
       checkRange<int64_t>("the first layer", stage.firstLayer, 0, INT32_MAX);
   if (fault.empty())
     fault = checkRange<int64_t>("the number of layers", stage.numLayers, 1,
                                 INT32_MAX - stage.firstLayer);
-  for (auto [what, value] : {std::pair("the forward cost", cost.forward),
-                             std::pair("the backward cost", cost.backward),
-                             std::pair("the input-gradient cost", cost.input),
-                             std::pair("the weight-gradient cost", cost.weight),
-                             std::pair("the recompute cost", cost.recompute)})
+  for (auto [what, value] : costsOf(stage))
     if (fault.empty())
       fault = checkNumber(what, value);
   for (auto [what, value] :
@@ -61,6 +67,32 @@ std::string checkStage(const Stage &stage) {
     if (fault.empty())
       fault = checkBytes(what, value);
   return fault;
+}
+
+/// All costs and the times of the largest transfers, added up. Whatever a
+/// program makes of them, it cannot reach the largest double from here.
+std::string checkTotalTime(const Problem &problem) {
+  constexpr double kMaxTotalTime = 1e300;
+  const double transfer = problem.link.time(kMaxBytes);
+  double total = 0;
+  NamedCost largest = {"the time of a transfer of 1 TiB over the link",
+                       transfer};
+  std::string ofStage;
+  for (size_t s = 0; s < problem.stages.size(); ++s) {
+    for (NamedCost cost : costsOf(problem.stages[s])) {
+      total += cost.second;
+      if (cost.second > largest.second) {
+        largest = cost;
+        ofStage = text(" of stage ", s);
+      }
+    }
+    total += 2 * transfer;
+  }
+  if (total * problem.numMicrobatches < kMaxTotalTime)
+    return {};
+  return text(largest.first, ofStage, " is ", largest.second,
+              "; times that add up to ", kMaxTotalTime,
+              " or more cannot be computed with, choose a larger unit of time");
 }
 
 std::string checkProblem(const Problem &problem) {
@@ -110,6 +142,8 @@ std::string checkProblem(const Problem &problem) {
   if (fault.empty())
     fault = checkNumber("the bandwidth of the link (bytes per time)",
                         problem.link.bytesPerTime);
+  if (fault.empty())
+    fault = checkTotalTime(problem);
   if (fault.empty())
     fault = checkRange<int64_t>("the memory of a rank", problem.memory, 0,
                                 INT64_MAX);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <limits>
 #include <sstream>
 
 using namespace penstock;
@@ -72,4 +73,16 @@ TEST(Timeline, NoLineIsLongerThanAsked) {
         for (std::string line; std::getline(lines, line);)
           EXPECT_LE(line.size(), columns) << line;
       }
+}
+
+/// Times at both ends of what a double holds are drawn like any others.
+TEST(Timeline, AnyFiniteTime) {
+  constexpr double kLargest = std::numeric_limits<double>::max();
+  constexpr double kLeast = std::numeric_limits<double>::denorm_min();
+  EXPECT_EQ(drawn(alternating(1, kLargest / 4, kLargest / 2)), "rank 0 F0B0--\n"
+                                                               "time   |0\n");
+  EXPECT_EQ(drawn(alternating(1, kLeast, 2 * kLeast)), "rank 0 F0B0--\n"
+                                                       "time   |0\n");
+  EXPECT_EQ(drawn(alternating(2, kLeast, kLargest / 4), 40), "rank 0 B0B1\n"
+                                                             "time   |0\n");
 }

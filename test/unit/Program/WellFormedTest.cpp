@@ -180,6 +180,33 @@ TEST(WellFormed, Machine) {
   });
 }
 
+TEST(WellFormed, TimesThatOverflow) {
+  expectFaults({
+      {[](Program &p) { p.problem.stages[1].cost.weight = 1e308; }, kWhole,
+       "the weight-gradient cost of stage 1 is 1e+308; times that add up to "
+       "1e+300 or more cannot be computed with, choose a larger unit of time"},
+      {[](Program &p) { // three micro-batches
+         p.problem.stages[0].cost.forward = 2e299;
+         p.problem.stages[0].cost.backward = 1.5e299;
+       },
+       kWhole,
+       "the forward cost of stage 0 is 2e+299; times that add up to 1e+300 or "
+       "more cannot be computed with, choose a larger unit of time"},
+      {[](Program &p) { p.problem.link.latency = 1e300; }, kWhole,
+       "the time of a transfer of 1 TiB over the link is 1e+300; times that "
+       "add up to 1e+300 or more cannot be computed with, choose a larger unit "
+       "of time"},
+      {[](Program &p) { p.problem.link.bytesPerTime = 1e-300; }, kWhole,
+       "the time of a transfer of 1 TiB over the link is inf; times that add "
+       "up to 1e+300 or more cannot be computed with, choose a larger unit of "
+       "time"},
+  });
+  Program program = valid();
+  program.problem.stages[0].cost.forward = 2.5e299;
+  program.problem.link = {1e298, 1e-280};
+  EXPECT_TRUE(wellFormed(program));
+}
+
 TEST(WellFormed, RankSets) {
   expectFaults({
       {[](Program &p) { p.rankSets[1].clear(); }, kWhole,
