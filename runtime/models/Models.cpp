@@ -141,12 +141,13 @@ double Reference::step() {
 // Comparison
 //===----------------------------------------------------------------------===//
 
-/// Adds one parameter to the check.
+/// Adds the values or the gradient of one parameter to the check.
 static void compare(const Parameter &expected, const Parameter &actual,
-                    GradientCheck &check) {
+                    bool inGradient, GradientCheck &check) {
+  const auto field = inGradient ? &Parameter::gradient : &Parameter::value;
   double largest = 0, difference = 0;
-  for (size_t i = 0; i < expected.gradient.size(); ++i) {
-    const float a = actual.gradient[i], e = expected.gradient[i];
+  for (size_t i = 0; i < (expected.*field).size(); ++i) {
+    const float a = (actual.*field)[i], e = (expected.*field)[i];
     largest = std::max(largest, std::abs(double(e)));
     ++check.numValues;
     if (std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(e))
@@ -154,6 +155,7 @@ static void compare(const Parameter &expected, const Parameter &actual,
     if (check.numDifferent++ == 0) {
       check.layer = expected.layer;
       check.parameter = expected.name;
+      check.inGradient = inGradient;
       check.index = i;
       check.value = a;
       check.expected = e;
@@ -177,6 +179,7 @@ Result<GradientCheck> compareGradients(const Problem &problem,
       0, [&](const Parameter &parameter) { expected.push_back(parameter); });
 
   GradientCheck check;
+  check.steps = reference.numSteps();
   size_t next = 0;
   for (int32_t s = 0; s < problem.numStages(); ++s) {
     const int32_t rank = problem.placement[s];
@@ -194,8 +197,10 @@ Result<GradientCheck> compareGradients(const Problem &problem,
              actual.layer == expected[next].layer &&
              actual.name == expected[next].name &&
              actual.gradient.size() == expected[next].gradient.size();
-      if (same)
-        compare(expected[next++], actual, check);
+      if (!same)
+        return;
+      compare(expected[next], actual, true, check);
+      compare(expected[next++], actual, false, check);
     });
     const Stage &stage = problem.stages[s];
     const int32_t end = stage.firstLayer + stage.numLayers;
@@ -209,16 +214,54 @@ Result<GradientCheck> compareGradients(const Problem &problem,
   return check;
 }
 
+GradientCheckReport checkGradients(const Program &program,
+                                   std::string_view description,
+                                   const std::string &textPath,
+                                   RunOptions run) {
+  GradientCheckReport report;
+  auto factory = makeModel(description, textPath);
+  auto reference = Reference::make(description, textPath, program.problem);
+  for (const Failure *failure : {factory ? nullptr : &factory.failure(),
+                                 reference ? nullptr : &reference.failure()})
+    if (failure) {
+      report.error = {ErrorKind::BadModel, failure->message};
+      return report;
+    }
+  run.onFinished = [&](std::span<const Model *const> models) {
+    for (int64_t step = 0; step < run.steps; ++step)
+      reference->step();
+    auto check = compareGradients(program.problem, models, *reference);
+    if (check)
+      report.check = std::move(*check);
+    else
+      report.error = {ErrorKind::BadModel, check.message()};
+  };
+  const ModelFactory capturing = [&](const Program &p, int32_t rank) {
+    auto model = (*factory)(p, rank);
+    if (model)
+      dynamic_cast<InspectableModel &>(**model).captureGradients();
+    return model;
+  };
+  if (RunReport ended = runProgram(program, capturing, run); !ended)
+    report.error = std::move(ended.error);
+  return report;
+}
+
 std::string GradientCheck::describe() const {
   std::ostringstream os;
   if (equal()) {
-    os << "all " << numValues << " gradients are bitwise equal";
+    os << "all " << numValues
+       << " gradients and parameters are bitwise equal to the unpipelined "
+          "model's after "
+       << steps << (steps == 1 ? " step" : " steps");
     return os.str();
   }
   os.precision(9);
   os << numDifferent << " of " << numValues
-     << " gradients differ; the first is layer " << layer << ", " << parameter
-     << '[' << index << "]: " << value << ", expected " << expected;
+     << " gradients and parameters differ after " << steps
+     << (steps == 1 ? " step" : " steps") << "; the first is layer " << layer
+     << (inGradient ? ", gradient of " : ", ") << parameter << '[' << index
+     << "]: " << value << ", expected " << expected;
   os.precision(2);
   os << "; largest relative difference " << maxRelativeDifference;
   return os.str();

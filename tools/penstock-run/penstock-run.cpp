@@ -112,39 +112,6 @@ void giveUpLater(const Error &error) {
   }).detach();
 }
 
-/// Trains one step beside the unpipelined reference and compares the gradients.
-int checkGradients(const Program &program, const ModelFactory &makeModel,
-                   const std::string &description, const Options &options,
-                   GradientCheck &check) {
-  auto reference = Reference::make(description, options.text, program.problem);
-  if (!reference)
-    return fail(reference.message(), BadInput);
-  reference->step();
-
-  RunOptions run;
-  run.force = options.force;
-  run.timeout = options.timeout;
-  run.callTimeout = options.callTimeout;
-  run.onError = giveUpLater;
-  Result<GradientCheck> result = check;
-  run.onFinished = [&](std::span<const Model *const> models) {
-    result = compareGradients(program.problem, models, *reference);
-  };
-  const ModelFactory capturing = [&](const Program &p, int32_t rank) {
-    auto model = makeModel(p, rank);
-    if (model)
-      if (auto *shown = dynamic_cast<InspectableModel *>(model->get()))
-        shown->captureGradients();
-    return model;
-  };
-  if (const RunReport report = runProgram(program, capturing, run); !report)
-    return fail(report.error.message, exitCodeOf(report.error.kind));
-  if (!result)
-    return fail(result.message(), Failed);
-  check = *result;
-  return Fine;
-}
-
 /// Prints the `pipe.model` that a spec for the model needs.
 int print(const std::string &model, int32_t layers) {
   Result<std::string> text = printModel(model, layers);
@@ -203,10 +170,16 @@ int run(const Options &options) {
   nlohmann::ordered_json json;
   bool equal = true;
   if (options.checkGradients) {
-    GradientCheck check;
-    if (int code =
-            checkGradients(*program, *model, description, options, check))
-      return code;
+    RunOptions run;
+    run.steps = 2; // so that a step too few or too many shows
+    run.force = options.force;
+    run.timeout = options.timeout;
+    run.callTimeout = options.callTimeout;
+    run.onError = giveUpLater;
+    const auto [error, check] =
+        checkGradients(*program, description, options.text, run);
+    if (error)
+      return fail(error.message, exitCodeOf(error.kind));
     equal = check.equal();
     say("check    " + check.describe());
     json["gradients"] = {{"equal", equal},
@@ -325,8 +298,8 @@ int main(int argc, char **argv) {
       ->capture_default_str();
   app.add_option("--seed", options.seed, "Seed of the model's parameters");
   app.add_flag("--check-gradients", options.checkGradients,
-               "Compare the gradients of one step with the unpipelined model "
-               "first");
+               "Compare the gradients and parameters of two steps with the "
+               "unpipelined model first");
   app.add_option("--trace", options.trace,
                  "Write the last steps as a Chrome trace, for "
                  "https://ui.perfetto.dev");

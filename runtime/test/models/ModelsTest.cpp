@@ -278,6 +278,7 @@ TEST(Models, DifferencesAreFound) {
     reversed.runAll(Op::Backward, mb);
   }
   EXPECT_EQ(reversed.loss(), reference->model().loss());
+  reversed.update();
   auto check = reversed.compare(*reference);
   ASSERT_TRUE(check);
   EXPECT_FALSE(check->equal());
@@ -294,6 +295,7 @@ TEST(Models, DifferencesAreFound) {
     if (mb != 1)
       wrong.run(Op::BackwardWeight, 1, mb);
   }
+  wrong.update();
   check = wrong.compare(*reference);
   ASSERT_TRUE(check);
   EXPECT_GT(check->maxRelativeDifference, 0.1);
@@ -301,8 +303,9 @@ TEST(Models, DifferencesAreFound) {
   EXPECT_EQ(check->parameter, "weight1");
   EXPECT_EQ(check->index, 0u);
   EXPECT_NE(check->value, check->expected);
-  EXPECT_NE(check->describe().find(" gradients differ; the first is layer 2, "
-                                   "weight1[0]: "),
+  EXPECT_NE(check->describe().find(
+                " gradients and parameters differ after 1 step; the first is "
+                "layer 2, gradient of weight1[0]: "),
             std::string::npos)
       << check->describe();
 
@@ -313,6 +316,7 @@ TEST(Models, DifferencesAreFound) {
     poisoned.runAll(Op::Forward, mb);
     poisoned.run(Op::BackwardWeight, 1, mb); // before its I: reads poison
   }
+  poisoned.update();
   check = poisoned.compare(*reference);
   ASSERT_TRUE(check);
   EXPECT_TRUE(std::isnan(check->maxRelativeDifference));

@@ -15,7 +15,7 @@
 #ifndef PENSTOCK_RUNTIME_MODELS_H
 #define PENSTOCK_RUNTIME_MODELS_H
 
-#include "penstock/Runtime/Model.h"
+#include "penstock/Runtime/Run.h"
 
 #include <span>
 #include <string>
@@ -76,6 +76,7 @@ public:
   /// shows the gradients of this step.
   double step();
 
+  int64_t numSteps() const { return nextStep; }
   const InspectableModel &model() const { return *state; }
 
 private:
@@ -89,8 +90,10 @@ private:
   int64_t nextStep = 0;
 };
 
-/// How the gradients of a pipelined step compare with the reference.
+/// How the gradients and parameters of a pipelined run compare with the
+/// reference.
 struct GradientCheck {
+  int64_t steps = 1;       ///< of both
   size_t numValues = 0;    ///< compared
   size_t numDifferent = 0; ///< of them, not bitwise equal
   /// Largest difference, relative to the largest value of the parameter that it
@@ -99,6 +102,7 @@ struct GradientCheck {
   /// The first difference, in layer order.
   int32_t layer = -1;
   std::string parameter;
+  bool inGradient = true; ///< else in the value of the parameter
   size_t index = 0;
   float value = 0, expected = 0;
 
@@ -107,14 +111,26 @@ struct GradientCheck {
   std::string describe() const;
 };
 
-/// Compares the gradients of all stages of `problem` with the reference, whose
-/// step() must have been called as often as beginStep() of the ranks.
-/// `ranks[r]` is the model of rank r, made by makeModel() and told to
-/// captureGradients() before the step. Fails when a stage or a parameter is on
-/// no rank.
+/// Compares the gradients and the parameters of all stages of `problem` with
+/// the reference, whose step() must have been called as often as beginStep() of
+/// the ranks. `ranks[r]` is the model of rank r, made by makeModel() and told
+/// to captureGradients() before the step. Fails when a stage or a parameter is
+/// on no rank.
 Result<GradientCheck> compareGradients(const Problem &problem,
                                        std::span<const Model *const> ranks,
                                        const Reference &reference);
+
+struct GradientCheckReport {
+  Error error; ///< why the pipelined run, or the comparison, failed
+  GradientCheck check;
+};
+
+/// Trains `run.steps` steps with the program and as many with the reference,
+/// both from the first, and compares. More than one step shows whether the
+/// optimizer ran once for each. `run.onFinished` is not called.
+GradientCheckReport checkGradients(const Program &program,
+                                   std::string_view description,
+                                   const std::string &textPath, RunOptions run);
 
 } // namespace penstock::runtime
 
