@@ -16,11 +16,16 @@ namespace {
 
 class HostOrder {
 public:
-  explicit HostOrder(const Channels &channels) : channels(channels) {}
+  HostOrder(const Channels &channels, HostSteps *steps)
+      : channels(channels), steps(steps) {}
 
   bool run() {
     if (!connect())
       return false;
+    if (steps) {
+      steps->members.reserve(channels.users.size());
+      steps->ends.reserve(channels.users.size() / 2);
+    }
     cursor.assign(channels.firstUser.begin(), channels.firstUser.end() - 1);
     mark.assign(cursor.size(), 0);
     arrived.assign(channels.meetings.size(), 0);
@@ -81,6 +86,15 @@ private:
     return true;
   }
 
+  void note(uint32_t rank, uint32_t user) {
+    if (steps)
+      steps->members.push_back({static_cast<int32_t>(rank), user});
+  }
+  void endStep() {
+    if (steps)
+      steps->ends.push_back(static_cast<uint32_t>(steps->members.size()));
+  }
+
   /// Runs what rank r has arrived at, if everybody else is there too.
   bool step(uint32_t r) {
     const uint32_t user = cursor[r];
@@ -90,6 +104,9 @@ private:
     if (isSingle(user) && isSingle(other.user)) {
       if (cursor[other.rank] != other.user)
         return false;
+      note(r, user);
+      note(static_cast<uint32_t>(other.rank), other.user);
+      endStep();
       ++cursor[r];
       ++cursor[other.rank];
       ready.push_back(static_cast<uint32_t>(other.rank));
@@ -115,11 +132,13 @@ private:
       } while (isJoined(++user));
     }
     for (uint32_t member : closure) {
+      note(member, cursor[member]);
       while (isJoined(++cursor[member]))
         ;
       if (member != r)
         ready.push_back(member);
     }
+    endStep();
     return true;
   }
   bool meet(uint32_t r, uint32_t m) {
@@ -134,13 +153,16 @@ private:
                                    channels.firstUser.end(), user);
       const auto member =
           static_cast<uint32_t>(next - channels.firstUser.begin() - 1);
+      note(member, user);
       ++cursor[member];
       ready.push_back(member);
     }
+    endStep();
     return false; // this rank is in `ready` again
   }
 
   const Channels &channels;
+  HostSteps *const steps;
   std::vector<Other> others;              ///< of each user of a communicator
   std::vector<uint32_t> cursor, ready;    ///< per rank; ranks to look at
   std::vector<uint32_t> closure, mark;    ///< ranks of a closure, and when seen
@@ -151,6 +173,6 @@ private:
 
 } // namespace
 
-bool penstock::runsInHostOrder(const Channels &channels) {
-  return HostOrder(channels).run();
+bool penstock::runsInHostOrder(const Channels &channels, HostSteps *steps) {
+  return HostOrder(channels, steps).run();
 }

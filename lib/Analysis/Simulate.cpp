@@ -2,6 +2,7 @@
 
 #include "penstock/Analysis/Simulate.h"
 
+#include "Channels.h"
 #include "Items.h"
 #include "penstock/Analysis/EventGraph.h"
 #include "penstock/Analysis/LiveRanges.h"
@@ -289,34 +290,116 @@ static std::vector<Predecessors> findPredecessors(const Program &program) {
   return result;
 }
 
+namespace {
+/// Runs the steps of a program one after the other.
+class Player {
+public:
+  explicit Player(const Program &program)
+      : program(program), predecessors(findPredecessors(program)),
+        timing(makeTiming(program)), next(program.ranks.size(), 0) {}
+
+  /// Steps across ranks, in an order in which they can run. Before an item come
+  /// the items of its rank that stand before it, which are local.
+  void run(const Channels &channels, const HostSteps &steps);
+  void run(const EventGraph &graph, const std::vector<uint32_t> &steps);
+
+  Timing finish() {
+    summarize(program, /*order=*/false, timing);
+    return std::move(timing);
+  }
+
+private:
+  /// One step. `forEachMember(fn)` calls fn(Site) for its instructions.
+  template <typename ForEachMember>
+  void play(ForEachMember &&forEachMember);
+  void playLocal(int32_t rank, uint32_t until);
+
+  const Program &program;
+  const std::vector<Predecessors> predecessors;
+  Timing timing;
+  std::vector<uint32_t> next; ///< of each rank, the item to run
+};
+} // namespace
+
+template <typename ForEachMember>
+void Player::play(ForEachMember &&forEachMember) {
+  double start = 0, length = 0;
+  forEachMember([&](Site site) {
+    const Predecessors &before = predecessors[site.rank];
+    for (uint32_t i = before.begin[site.instruction],
+                  end = before.begin[site.instruction + 1];
+         i < end; ++i)
+      start = std::max(start, timing.end[site.rank][before.items[i]]);
+    const Instruction &inst =
+        program.ranks[site.rank].instructions[site.instruction];
+    const double duration = durationOf(program.problem, inst);
+    length =
+        isTransfer(inst.op) ? std::max(length, duration) : length + duration;
+  });
+  forEachMember([&](Site site) {
+    timing.start[site.rank][site.instruction] = start;
+    timing.end[site.rank][site.instruction] = start + length;
+  });
+}
+
+void Player::playLocal(int32_t rank, uint32_t until) {
+  const auto &list = program.ranks[rank].instructions;
+  for (uint32_t begin = next[rank], end; begin < until; begin = end) {
+    end = itemEnd(list, begin);
+    play([&](auto &&fn) {
+      for (uint32_t i = begin; i < end; ++i)
+        fn(Site{rank, i});
+    });
+  }
+  next[rank] = until;
+}
+
+void Player::run(const Channels &channels, const HostSteps &steps) {
+  for (uint32_t first = 0; uint32_t end : steps.ends) {
+    auto forEachItem = [&](auto &&fn) {
+      for (uint32_t m = first; m < end; ++m) {
+        const int32_t rank = steps.members[m].rank;
+        const uint32_t begin =
+            channels.users[steps.members[m].user] - channels.base[rank];
+        fn(rank, begin, itemEnd(program.ranks[rank].instructions, begin));
+      }
+    };
+    forEachItem([&](int32_t rank, uint32_t begin, uint32_t) {
+      playLocal(rank, begin);
+    });
+    play([&](auto &&fn) {
+      forEachItem([&](int32_t rank, uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; ++i)
+          fn(Site{rank, i});
+        next[rank] = end;
+      });
+    });
+    first = end;
+  }
+  for (size_t r = 0; r < program.ranks.size(); ++r)
+    playLocal(static_cast<int32_t>(r),
+              static_cast<uint32_t>(program.ranks[r].instructions.size()));
+}
+
+void Player::run(const EventGraph &graph, const std::vector<uint32_t> &steps) {
+  for (uint32_t step : steps)
+    play([&](auto &&fn) { graph.forEachMember(step, fn); });
+}
+
 std::optional<Timing> simulateProgram(const Program &program) {
+  Player player(program);
+  const Channels channels(program);
+  HostSteps hostSteps;
+  if (runsInHostOrder(channels, &hostSteps)) {
+    player.run(channels, hostSteps);
+    return player.finish();
+  }
   const EventGraph graph(program, Semantics::Closure);
   const std::vector<uint32_t> steps = graph.topologicalOrder();
   if (steps.size() < graph.numSteps())
     return std::nullopt;
-  const std::vector<Predecessors> predecessors = findPredecessors(program);
-  Timing timing = makeTiming(program);
-  for (uint32_t step : steps) {
-    double start = 0, length = 0;
-    graph.forEachMember(step, [&](Site site) {
-      const Predecessors &before = predecessors[site.rank];
-      for (uint32_t i = before.begin[site.instruction],
-                    end = before.begin[site.instruction + 1];
-           i < end; ++i)
-        start = std::max(start, timing.end[site.rank][before.items[i]]);
-      const Instruction &inst =
-          program.ranks[site.rank].instructions[site.instruction];
-      const double duration = durationOf(program.problem, inst);
-      length =
-          isTransfer(inst.op) ? std::max(length, duration) : length + duration;
-    });
-    graph.forEachMember(step, [&](Site site) {
-      timing.start[site.rank][site.instruction] = start;
-      timing.end[site.rank][site.instruction] = start + length;
-    });
-  }
-  summarize(program, /*order=*/false, timing);
-  return timing;
+  player.run(graph, steps);
+  return player.finish();
 }
 
 } // namespace penstock

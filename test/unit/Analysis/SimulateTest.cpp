@@ -183,3 +183,33 @@ TEST(SimulateProgram, ADeadlockHasNoTiming) {
   RankBuilder(program, 1).recvAct(0, 0, 0).sendGrad(1, 0, 0);
   EXPECT_FALSE(simulateProgram(program));
 }
+
+/// Programs that run in host order are timed without a graph, others with one.
+TEST(SimulateProgram, WithAndWithoutHostOrder) {
+  for (bool planned : {false, true}) {
+    Program program = oneForwardOneBackward(3, 5, planned);
+    program.problem.link.latency = 0.25;
+    std::optional<Timing> inHostOrder = simulateProgram(program);
+    ASSERT_TRUE(inHostOrder);
+    // Two barriers that cross, on queues and communicators of their own: the
+    // ranks cannot run them in host order.
+    for (int32_t r = 0; r < 3; ++r) {
+      const uint8_t first = r == 0 ? 7 : 8, second = 15 - first;
+      RankBuilder(program, r)
+          .onQueue(first)
+          .onComm(first)
+          .collective(Op::Barrier)
+          .onQueue(second)
+          .onComm(second)
+          .collective(Op::Barrier);
+    }
+    std::optional<Timing> byGraph = simulateProgram(program);
+    ASSERT_TRUE(byGraph);
+    for (size_t r = 0; r < 3; ++r) {
+      byGraph->start[r].resize(inHostOrder->start[r].size());
+      byGraph->end[r].resize(inHostOrder->end[r].size());
+    }
+    EXPECT_EQ(byGraph->start, inHostOrder->start);
+    EXPECT_EQ(byGraph->end, inHostOrder->end);
+  }
+}
