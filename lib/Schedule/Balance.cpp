@@ -13,6 +13,7 @@
 #include "penstock/Program/Text.h"
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 namespace penstock {
@@ -114,6 +115,75 @@ Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
   for (int32_t k = numStages - 1, s = 1; s < numStages; ++s, --k)
     first[s] = cut[k * width + first[s - 1]];
   return first;
+}
+
+/// The sum over layers of one field of `cost` or `bytes`; what it counts is
+/// named when the sum is out of range.
+template <typename Part, typename T>
+static T sum(std::span<const Stage> layers, Part Stage::*part, T Part::*field,
+             T limit, const char *what, std::string &fault) {
+  T total = 0;
+  for (const Stage &layer : layers) {
+    const T value = layer.*part.*field;
+    if (!(value >= 0 && value <= limit - total)) {
+      if (fault.empty())
+        fault = what;
+      return limit;
+    }
+    total += value;
+  }
+  return total;
+}
+
+Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
+                                      int32_t numStages) {
+  std::vector<double> costs(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i)
+    costs[i] = layers[i].cost.forward + layers[i].cost.backward;
+  Result<std::vector<int32_t>> cuts = balanceLayers(costs, numStages);
+  if (!cuts)
+    return cuts.failure();
+  cuts->push_back(static_cast<int32_t>(layers.size()));
+
+  std::vector<Stage> stages(numStages);
+  for (int32_t s = 0; s < numStages; ++s) {
+    const int32_t first = (*cuts)[s], end = (*cuts)[s + 1];
+    const std::span<const Stage> part = layers.subspan(first, end - first);
+    std::string time, size;
+    auto addTimes = [&](double StageCost::*field, const char *what) {
+      constexpr double kLimit = std::numeric_limits<double>::max();
+      return sum(part, &Stage::cost, field, kLimit, what, time);
+    };
+    auto addBytes = [&](int64_t StageBytes::*field, const char *what) {
+      return sum(part, &Stage::bytes, field, kMaxBytes, what, size);
+    };
+    Stage &stage = stages[s];
+    stage.firstLayer = first;
+    stage.numLayers = end - first;
+    stage.cost.forward = addTimes(&StageCost::forward, "forward");
+    stage.cost.backward = addTimes(&StageCost::backward, "backward");
+    stage.cost.input = addTimes(&StageCost::input, "input");
+    stage.cost.weight = addTimes(&StageCost::weight, "weight");
+    stage.cost.recompute = addTimes(&StageCost::recompute, "recompute");
+    stage.bytes.output = part.back().bytes.output;
+    stage.bytes.stash = addBytes(&StageBytes::stash, "stash");
+    stage.bytes.parameters = addBytes(&StageBytes::parameters, "parameters");
+    stage.bytes.gradients = addBytes(&StageBytes::gradients, "gradients");
+    stage.bytes.optimizer = addBytes(&StageBytes::optimizer, "optimizer");
+    if (time.empty() && size.empty())
+      continue;
+    const std::string where = "stage " + std::to_string(s) + ", layers " +
+                              std::to_string(first) + " to " +
+                              std::to_string(end - 1) + ": ";
+    if (!time.empty())
+      return Failure{where + "the costs `" + time +
+                     "` must add up to a finite number; give costs in a "
+                     "larger unit"};
+    return Failure{where + "the bytes `" + size + "` must add up to at most " +
+                   std::to_string(kMaxBytes) +
+                   "; use more stages or smaller layers"};
+  }
+  return stages;
 }
 
 } // namespace penstock

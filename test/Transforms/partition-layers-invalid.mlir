@@ -30,6 +30,29 @@ pipe.schedule @s model(@gpt) ranks(2) microbatches(2) using(#pipe.one_f_one_b)
 
 // -----
 
+// Sums that a stage cannot hold.
+pipe.model @large {
+  layer "b" times 4 bytes(#pipe.bytes<parameters = 549755813888>)
+}
+// expected-error @below {{schedule @s: layers of model @large: stage 0, layers 0 to 3: the bytes `parameters` must add up to at most 1099511627776; use more stages or smaller layers}}
+pipe.schedule @s model(@large) ranks(1) microbatches(1) memory(1000) using(#pipe.gpipe)
+
+// -----
+
+pipe.model @slow {
+  layer "b" times 4 costs(#pipe.cost<forward = 5.0e307, input = 0, weight = 0>)
+}
+// expected-error @below {{schedule @s: layers of model @slow: stage 0, layers 0 to 3: the costs `forward` must add up to a finite number; give costs in a larger unit}}
+pipe.schedule @s model(@slow) ranks(1) microbatches(1) using(#pipe.gpipe)
+
+// -----
+
+// Costs that are no number before anything is added.
+// expected-error @below {{schedule @s: stage 0: the backward cost is inf; it must be finite and not negative}}
+pipe.schedule @s ranks(1) microbatches(1) using(#pipe.gpipe) costs(#pipe.cost<input = 1.0e308, weight = 1.0e308>)
+
+// -----
+
 // A stage on no rank.
 // expected-error @below {{stage 1 is on no rank: no rank runs its forward}}
 pipe.schedule @s ranks(2) microbatches(1) {

@@ -1,8 +1,8 @@
 //===- Schedule.h - From a problem to an order ------------------*- C++ -*-===//
 //
 // A schedule family is a rule that gives every rank the order of its actions.
-// Each family is one page in lib/Schedule/Families: the order as arithmetic, its
-// constraint, its closed forms, and the paper that it is from.
+// Each family is one page in lib/Schedule/Families: the order as arithmetic,
+// its constraint, its closed forms, and the paper that it is from.
 //
 //===----------------------------------------------------------------------===//
 
@@ -52,6 +52,14 @@ void appendSteps(Program &order);
 /// negative or not finite.
 Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
                                            int32_t numStages);
+
+/// Makes `numStages` stages of layers, which are stages of one layer each: cut
+/// by balanceLayers, the cost of a layer being that of its forward and
+/// backward. A stage costs and keeps what its layers do together, and puts out
+/// what its last layer puts out. Fails also when a sum is not finite or above
+/// kMaxBytes.
+Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
+                                      int32_t numStages);
 
 } // namespace penstock
 

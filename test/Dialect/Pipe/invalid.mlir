@@ -69,8 +69,15 @@ pipe.schedule @s bytes(#pipe.bytes<input = 1>)
 
 // -----
 
-// expected-error@+1 {{stash must not be negative, got -1}}
+// expected-error@+1 {{stash must be between 0 and 1099511627776, got -1}}
 pipe.schedule @s bytes(#pipe.bytes<stash = -1>)
+
+// -----
+
+pipe.model @m {
+  // expected-error@+1 {{parameters must be between 0 and 1099511627776, got 4611686018427387904}}
+  layer "b" times 4 bytes(#pipe.bytes<parameters = 4611686018427387904>)
+}
 
 // -----
 

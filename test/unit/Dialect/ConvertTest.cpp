@@ -434,7 +434,8 @@ TEST_F(ConvertTest, FaultsOfASpec) {
       layer "b" times 1000000
     }
     pipe.schedule @s model(@m) ranks(2) microbatches(1))"),
-            "4: schedule @s: model @m has more than 1048576 layers\n");
+            "4: schedule @s: model @m has more than 1048576 layers; make "
+            "one of several\n");
 }
 
 TEST_F(ConvertTest, FaultsOfPlaces) {

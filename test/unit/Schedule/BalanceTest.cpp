@@ -108,3 +108,67 @@ TEST(Balance, RefusesWhatCannotBeCut) {
   EXPECT_EQ(message({std::numeric_limits<double>::infinity()}, 1),
             "layer 0 costs inf; a cost must be finite and at least 0");
 }
+
+//===----------------------------------------------------------------------===//
+// Stages of layers
+//===----------------------------------------------------------------------===//
+
+TEST(DealLayers, AddsUpWhatLayersCostAndKeep) {
+  std::vector<Stage> layers(4);
+  layers[0].cost = {2, 4, 3, 1, 5};
+  layers[0].bytes = {1, 10, 100, 1000, 10000};
+  for (size_t i = 1; i < 4; ++i)
+    layers[i].bytes = {static_cast<int64_t>(i), 20, 200, 2000, 20000};
+  Result<std::vector<Stage>> stages = dealLayers(layers, 2);
+  ASSERT_TRUE(stages) << stages.message();
+  EXPECT_EQ(*stages, (std::vector<Stage>{
+                         {0, 1, {2, 4, 3, 1, 5}, {1, 10, 100, 1000, 10000}},
+                         {1, 3, {3, 6, 3, 3, 3}, {3, 60, 600, 6000, 60000}}}));
+}
+
+TEST(DealLayers, TakesSumsUpToTheLimit) {
+  std::vector<Stage> layers(2);
+  layers[0].bytes.stash = kMaxBytes - 1;
+  layers[1].bytes.stash = 1;
+  Result<std::vector<Stage>> stages = dealLayers(layers, 1);
+  ASSERT_TRUE(stages) << stages.message();
+  EXPECT_EQ(stages->at(0).bytes.stash, kMaxBytes);
+}
+
+TEST(DealLayers, RefusesSumsOutOfRange) {
+  auto message = [](const Stage &layer, int32_t numStages) {
+    Result<std::vector<Stage>> stages =
+        dealLayers(std::vector<Stage>(6, layer), numStages);
+    return stages ? "accepted" : stages.message();
+  };
+  for (auto [field, what] : {std::pair(&StageBytes::stash, "stash"),
+                             std::pair(&StageBytes::parameters, "parameters"),
+                             std::pair(&StageBytes::gradients, "gradients"),
+                             std::pair(&StageBytes::optimizer, "optimizer")})
+    for (int64_t bytes : {kMaxBytes / 2, INT64_MAX / 2 + 1, int64_t(-1)}) {
+      Stage layer;
+      layer.bytes.*field = bytes;
+      EXPECT_EQ(message(layer, 2),
+                "stage 0, layers 0 to 2: the bytes `" + std::string(what) +
+                    "` must add up to at most 1099511627776; use more stages "
+                    "or smaller "
+                    "layers");
+    }
+  // Forward and backward are added before, where layers are cut.
+  for (auto [field, what] : {std::pair(&StageCost::forward, "forward"),
+                             std::pair(&StageCost::backward, "backward"),
+                             std::pair(&StageCost::input, "input"),
+                             std::pair(&StageCost::weight, "weight"),
+                             std::pair(&StageCost::recompute, "recompute")}) {
+    Stage layer;
+    layer.cost.*field = 1e308;
+    EXPECT_EQ(
+        message(layer, 2),
+        "stage 0, layers 0 to 2: the costs `" + std::string(what) +
+            "` must add up to a finite number; give costs in a larger unit");
+    EXPECT_EQ(message(layer, 6), "accepted");
+  }
+  EXPECT_EQ(message({}, 7),
+            "7 stages need at least as many layers, but there are 6; use fewer "
+            "stages or cut the model into more layers");
+}

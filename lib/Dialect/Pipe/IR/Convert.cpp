@@ -108,7 +108,7 @@ private:
                                 std::vector<Operation *> &ops);
   LogicalResult readStages();
   LogicalResult placeByRanks(int32_t numStages);
-  LogicalResult dealLayers(ModelOp model);
+  LogicalResult readModel(ModelOp model);
 
   template <typename OpTy>
   FailureOr<OpTy> lookup(FlatSymbolRefAttr name) {
@@ -303,7 +303,7 @@ LogicalResult Extraction::readStages() {
   }
   if (FlatSymbolRefAttr name = schedule.getModelAttr()) {
     auto model = lookup<ModelOp>(name);
-    return failed(model) ? failure() : dealLayers(*model);
+    return failed(model) ? failure() : readModel(*model);
   }
   return success();
 }
@@ -350,48 +350,26 @@ LogicalResult Extraction::placeByRanks(int32_t numStages) {
 }
 
 /// Deals the layers of the model out to the stages.
-LogicalResult Extraction::dealLayers(ModelOp model) {
+LogicalResult Extraction::readModel(ModelOp model) {
   Problem &p = problem();
-  std::vector<StageCost> costs;
-  std::vector<StageBytes> bytes;
-  std::vector<double> weights;
-  for (LayerOp layer : model.getBody().getOps<LayerOp>()) {
-    const StageCost cost =
-        layer.getCostsAttr() ? layer.getCostsAttr().resolve() : StageCost();
-    const StageBytes size =
-        layer.getBytesAttr() ? layer.getBytesAttr().resolve() : StageBytes();
-    const size_t numLayers = costs.size() + layer.getTimes();
+  std::vector<Stage> layers;
+  for (LayerOp op : model.getBody().getOps<LayerOp>()) {
+    Stage layer;
+    if (CostAttr costs = op.getCostsAttr())
+      layer.cost = costs.resolve();
+    if (BytesAttr bytes = op.getBytesAttr())
+      layer.bytes = bytes.resolve();
+    const size_t numLayers = layers.size() + op.getTimes();
     if (numLayers > size_t(kMaxStages))
-      return fail(layer) << "model @" << model.getSymName() << " has more than "
-                         << kMaxStages << " layers";
-    costs.resize(numLayers, cost);
-    bytes.resize(numLayers, size);
-    weights.resize(numLayers, cost.forward + cost.backward);
+      return fail(op) << "model @" << model.getSymName() << " has more than "
+                      << kMaxStages << " layers; make one of several";
+    layers.resize(numLayers, layer);
   }
-  Result<std::vector<int32_t>> cuts = balanceLayers(weights, p.numStages());
-  if (!cuts)
+  Result<std::vector<Stage>> stages = dealLayers(layers, p.numStages());
+  if (!stages)
     return fail() << "layers of model @" << model.getSymName() << ": "
-                  << cuts.message();
-  for (int32_t s = 0; s < p.numStages(); ++s) {
-    const int32_t first = (*cuts)[s];
-    const int32_t end = s + 1 < p.numStages()
-                            ? (*cuts)[s + 1]
-                            : static_cast<int32_t>(costs.size());
-    Stage &stage = p.stages[s];
-    stage = Stage{first, end - first, costs[first], bytes[first]};
-    for (int32_t layer = first + 1; layer < end; ++layer) {
-      stage.cost.forward += costs[layer].forward;
-      stage.cost.backward += costs[layer].backward;
-      stage.cost.input += costs[layer].input;
-      stage.cost.weight += costs[layer].weight;
-      stage.cost.recompute += costs[layer].recompute;
-      stage.bytes.output = bytes[layer].output;
-      stage.bytes.stash += bytes[layer].stash;
-      stage.bytes.parameters += bytes[layer].parameters;
-      stage.bytes.gradients += bytes[layer].gradients;
-      stage.bytes.optimizer += bytes[layer].optimizer;
-    }
-  }
+                  << stages.message();
+  p.stages = std::move(*stages);
   return success();
 }
 

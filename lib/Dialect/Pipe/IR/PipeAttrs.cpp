@@ -116,9 +116,7 @@ verifyNumber(llvm::function_ref<InFlightDiagnostic()> emitError, StringRef name,
 static LogicalResult
 verifySize(llvm::function_ref<InFlightDiagnostic()> emitError, StringRef name,
            std::optional<int64_t> size) {
-  if (!size || *size >= 0)
-    return success();
-  return emitError() << name << " must not be negative, got " << *size;
+  return size ? checkRange(emitError, name, *size, 0, kMaxBytes) : success();
 }
 
 //===----------------------------------------------------------------------===//

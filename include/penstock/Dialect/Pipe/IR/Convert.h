@@ -33,7 +33,7 @@ struct ExtractedProgram {
 /// are those of the `stage` ops. Without `stage` ops there are, with rank ops,
 /// the stages that they name, placed where each has its first forward; else as
 /// many as the family wants, placed by the family; else one on each rank. Their
-/// layers are then dealt out from the model by balanceLayers (costs: F + B) or,
+/// layers are then dealt out from the model by dealLayers (costs: F + B) or,
 /// without a model, stage s is layer s with the costs and bytes of the
 /// schedule.
 llvm::FailureOr<ExtractedProgram> extractProgram(ScheduleOp schedule);
