@@ -230,18 +230,20 @@ void DataFlow::read(uint32_t i, const Tensor &tensor, uint32_t slot) {
   SlotState &state = slots[slot];
   const std::string_view verb = inst(i).op == Op::Send ? "sends" : "reads";
   if (state.writer == kNone)
-    findings.add(site(i), planned
-                              ? std::string(verb) + " " + describe(tensor) +
-                                    " from slot " + std::to_string(slot) +
-                                    ", which nothing has written before"
-                              : std::string(verb) + " " + describe(tensor) +
-                                    ", which nothing on this rank produces or "
-                                    "receives before");
+    findings.add(site(i),
+                 planned ? std::string(verb) + " " + describe(tensor) +
+                               " from slot " + std::to_string(slot) +
+                               ", which nothing has written before; write it "
+                               "there first"
+                         : std::string(verb) + " " + describe(tensor) +
+                               ", which nothing on this rank produces or "
+                               "receives before; insert what does");
   else if (!(state.content == tensor))
     findings.add(
         site(i),
         std::string(verb) + " " + describe(tensor) + " from slot " +
-            std::to_string(slot) + ", which holds " + describe(state.content),
+            std::to_string(slot) + ", which holds " + describe(state.content) +
+            "; read it where it was written to, before that is overwritten",
         {{site(state.writer), "slot " + std::to_string(slot) + " gets " +
                                   describe(state.content) + " here"}});
   else if (!isBefore(state.writer, i))
@@ -256,7 +258,8 @@ void DataFlow::write(uint32_t i, const Tensor &tensor, uint32_t slot) {
     findings.add(site(i), "puts " + describe(tensor) + " of " +
                               std::to_string(bytes) + " bytes into slot " +
                               std::to_string(slot) + ", which has " +
-                              std::to_string(rank->slotBytes[slot]));
+                              std::to_string(rank->slotBytes[slot]) +
+                              "; use a larger one");
   auto does = [&] {
     return (inst(i).op == Op::Recv ? "receives into " : "writes ") +
            place(slot, tensor);

@@ -71,7 +71,8 @@ private:
     if (inst.bytes != bytes)
       findings.add(site, "moves " + std::to_string(inst.bytes) +
                              " bytes, but " + describe(tensor) + " has " +
-                             std::to_string(bytes) + " in the stage table");
+                             std::to_string(bytes) +
+                             " in the stage table; make them equal");
   }
 
   /// One end of a transfer is on the rank of the stage that it names.
@@ -83,7 +84,9 @@ private:
                            ", but stage " + std::to_string(stage) +
                            " of micro-batch " +
                            std::to_string(at(site).microbatch) +
-                           " is on rank " + std::to_string(owner));
+                           " is on rank " + std::to_string(owner) +
+                           (rank == site.rank ? "; move the transfer there"
+                                              : "; make that its peer"));
   }
 
   /// No tensor twice in one direction in one group.
@@ -192,7 +195,8 @@ private:
   }
   void strangers(Site site) {
     findings.add(site, "rank " + std::to_string(site.rank) +
-                           " is not in the rank set of this collective");
+                           " is not in the rank set of this collective; add it "
+                           "to the set or remove the collective here");
   }
 
   const Program &program;

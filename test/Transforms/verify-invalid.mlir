@@ -98,20 +98,20 @@ pipe.schedule @wrong_peer ranks(3) microbatches(1) {
   stage 1 on 1
   rank 0 {
     forward 0 mb 0
-    // expected-error @below {{rank 0, instruction 1 (send activation 0 mb 0 to 2): goes to rank 2, but stage 1 of micro-batch 0 is on rank 1 [structure]}}
+    // expected-error @below {{rank 0, instruction 1 (send activation 0 mb 0 to 2): goes to rank 2, but stage 1 of micro-batch 0 is on rank 1; make that its peer [structure]}}
     send activation 0 mb 0 to 2
     recv gradient 1 mb 0 from 1
     backward 0 mb 0
   }
   rank 1 {
-    // expected-error @below {{reads activation 0 mb 0, which nothing on this rank produces or receives before [data-flow]}}
+    // expected-error @below {{reads activation 0 mb 0, which nothing on this rank produces or receives before; insert what does [data-flow]}}
     forward 1 mb 0
-    // expected-error @below {{reads activation 0 mb 0, which nothing on this rank produces or receives before [data-flow]}}
+    // expected-error @below {{reads activation 0 mb 0, which nothing on this rank produces or receives before; insert what does [data-flow]}}
     backward 1 mb 0
     send gradient 1 mb 0 to 0
   }
   rank 2 {
-    // expected-error @below {{goes to rank 2, but stage 1 of micro-batch 0 is on rank 1 [structure]}}
+    // expected-error @below {{goes to rank 2, but stage 1 of micro-batch 0 is on rank 1; move the transfer there [structure]}}
     recv activation 0 mb 0 from 0
   }
 }
@@ -124,7 +124,7 @@ pipe.schedule @overwritten ranks(1) microbatches(2) {
     forward 0 mb 0 stash(0)
     // expected-note @below {{slot 0 gets stash 0 mb 1 here}}
     forward 0 mb 1 stash(0)
-    // expected-error @below {{reads stash 0 mb 0 from slot 0, which holds stash 0 mb 1 [data-flow]}}
+    // expected-error @below {{reads stash 0 mb 0 from slot 0, which holds stash 0 mb 1; read it where it was written to, before that is overwritten [data-flow]}}
     backward 0 mb 0 stash(0)
     backward 0 mb 1 stash(0)
   }

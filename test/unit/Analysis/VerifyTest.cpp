@@ -130,7 +130,8 @@ TEST(Structure, SizesThatDisagree) {
                 1);
   expectFinding(
       verdict, Rule::Structure, {1, 0},
-      "moves 0 bytes, but activation 0 mb 0 has 16 in the stage table");
+      "moves 0 bytes, but activation 0 mb 0 has 16 in the stage table; "
+      "make them equal");
 }
 
 TEST(Structure, PayloadsThatGoNowhere) {
@@ -152,11 +153,14 @@ TEST(Structure, WrongPeer) {
   RankBuilder(program, 2).recvAct(0, 0, 0).sendGrad(1, 0, 0);
   Verdict verdict = verify(program);
   expectFinding(verdict, Rule::Structure, {0, 0},
-                "goes to rank 2, but stage 1 of micro-batch 0 is on rank 1");
+                "goes to rank 2, but stage 1 of micro-batch 0 is on rank 1; "
+                "make that its peer");
   expectFinding(verdict, Rule::Structure, {2, 0},
-                "goes to rank 2, but stage 1 of micro-batch 0 is on rank 1");
+                "goes to rank 2, but stage 1 of micro-batch 0 is on rank 1; "
+                "move the transfer there");
   expectFinding(verdict, Rule::Structure, {2, 1},
-                "comes from rank 2, but stage 1 of micro-batch 0 is on rank 1");
+                "comes from rank 2, but stage 1 of micro-batch 0 is on rank 1; "
+                "move the transfer there");
 }
 
 TEST(Structure, SameTensorTwiceInAGroup) {
@@ -185,8 +189,10 @@ TEST(Structure, Collectives) {
   expectFinding(verdict, Rule::Structure, {0, 1},
                 "rank 2 never reaches this collective, or less often than rank "
                 "0 does; every rank of the set must issue it");
-  expectFinding(verdict, Rule::Structure, {1, 0},
-                "rank 1 is not in the rank set of this collective");
+  expectFinding(
+      verdict, Rule::Structure, {1, 0},
+      "rank 1 is not in the rank set of this collective; add it to the "
+      "set or remove the collective here");
 
   program = makeProgram(2, 1);
   RankBuilder(program, 0).collective(Op::AllReduce, 0);
@@ -319,12 +325,12 @@ TEST(DataFlow, TensorThatNobodyProduces) {
   Verdict verdict = verify(program);
   expectFinding(verdict, Rule::DataFlow, {1, 0},
                 "reads activation 0 mb 0, which nothing on this rank produces "
-                "or receives before");
+                "or receives before; insert what does");
   program = smallProgram();
   std::swap(program.ranks[0].instructions[0], program.ranks[0].instructions[1]);
   expectFinding(verify(program), Rule::DataFlow, {0, 0},
                 "sends activation 0 mb 0, which nothing on this rank produces "
-                "or receives before");
+                "or receives before; insert what does");
 }
 
 TEST(DataFlow, MissingWaitOfAnUnplannedProgram) {
@@ -375,7 +381,9 @@ TEST(DataFlow, SlotHoldsAnotherTensor) {
       .slot(Stash, 0);
   Verdict verdict = verify(program);
   expectFinding(verdict, Rule::DataFlow, {0, 2},
-                "reads stash 0 mb 0 from slot 0, which holds stash 0 mb 1", 1);
+                "reads stash 0 mb 0 from slot 0, which holds stash 0 mb 1; "
+                "read it where it was written to, before that is overwritten",
+                1);
   EXPECT_EQ(verdict.findings[0].notes[0].text, "slot 0 gets stash 0 mb 1 here");
   EXPECT_EQ(verdict.findings[0].notes[0].site, (Site{0, 1}));
   EXPECT_EQ(verdict.findings.size(), 1u);
@@ -393,10 +401,12 @@ TEST(DataFlow, SlotNeverWrittenMissingOrTooSmall) {
       .b(0, 1);
   Verdict verdict = verify(program);
   expectFinding(verdict, Rule::DataFlow, {0, 0},
-                "puts stash 0 mb 0 of 8 bytes into slot 1, which has 4");
+                "puts stash 0 mb 0 of 8 bytes into slot 1, which has 4; use a "
+                "larger one");
   expectFinding(
       verdict, Rule::DataFlow, {0, 1},
-      "reads stash 0 mb 0 from slot 0, which nothing has written before");
+      "reads stash 0 mb 0 from slot 0, which nothing has written before; "
+      "write it there first");
   expectFinding(verdict, Rule::DataFlow, {0, 2},
                 "has no slot for stash 0 mb 1, which it writes; plan the "
                 "buffers");
