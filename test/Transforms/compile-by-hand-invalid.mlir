@@ -32,3 +32,17 @@ pipe.schedule @program ranks(2) microbatches(1) {
     send gradient 1 mb 0 to 0
   }
 }
+
+// -----
+
+// A rank without an op takes nothing away from the places of the others.
+pipe.schedule @idle_rank ranks(2) microbatches(1) {
+  stage 0 on 0
+  rank 0 {
+    // expected-note @below {{the first time is here}}
+    forward 0 mb 0
+    // expected-error @below {{is here a second time; remove one}}
+    forward 0 mb 0
+    backward 0 mb 0
+  }
+}

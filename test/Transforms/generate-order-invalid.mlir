@@ -12,3 +12,11 @@ pipe.schedule @three_on_two ranks(2) microbatches(2) using(#pipe.one_f_one_b) {
   stage 1 on 1
   stage 2 on 0
 }
+
+// -----
+
+// expected-error@+1 {{gpipe: 20000000 micro-batches on 2 stages are more instructions than a program can hold; give at most 5208333 micro-batches}}
+pipe.schedule @s ranks(2) microbatches(20000000) using(#pipe.gpipe) {
+  stage 0 on 0
+  stage 1 on 1
+}

@@ -140,7 +140,8 @@ bool endsWith(std::string_view text, std::string_view end) {
 
 } // namespace
 
-int main(int argc, char **argv) {
+/// Reads the command line, checks, and prints.
+static int check(int argc, char **argv) {
   CLI::App app("Verifies a Penstock program: structure, completeness, data "
                "flow, deadlock, memory.\nExit status: 0 accepted, 1 refused, 2 "
                "not readable.",
@@ -191,4 +192,12 @@ int main(int argc, char **argv) {
                  "check it with --order, or lower it first "
                  "(penstock-opt --pipe-compile)\n";
   return verdict.accepted() ? Accepted : Refused;
+}
+
+int main(int argc, char **argv) {
+  const int code = check(argc, argv);
+  if (std::cout.flush())
+    return code;
+  std::cerr << "penstock-check: cannot write the output; is the disk full?\n";
+  return NotReadable;
 }

@@ -2,6 +2,8 @@
 
 #include "Family.h"
 
+#include "penstock/Program/File.h"
+
 #include <string>
 
 namespace penstock {
@@ -31,6 +33,21 @@ Result<Program> emptyOrder(const Problem &problem, std::string_view family) {
                                 std::to_string(problem.placement[i]) +
                                 "; place it on a rank below " +
                                 std::to_string(problem.numRanks));
+  // Two actions for each stage and micro-batch, and two transfers of two ends
+  // each between neighbouring stages on different ranks.
+  const double perMicrobatch =
+      2.0 * static_cast<double>(numStages) +
+      (problem.numRanks > 1 ? 4.0 * static_cast<double>(numStages - 1) : 0.0);
+  const double most = static_cast<double>(kMaxProgramFileBytes) /
+                      (perMicrobatch * sizeof(Instruction));
+  if (problem.numMicrobatches > most)
+    return refuse(family,
+                  std::to_string(problem.numMicrobatches) +
+                      " micro-batches on " + std::to_string(numStages) +
+                      " stages are more instructions than a program can hold; "
+                      "give at most " +
+                      std::to_string(static_cast<int64_t>(most)) +
+                      " micro-batches");
   Program order;
   order.problem = problem;
   order.ranks.resize(problem.numRanks);

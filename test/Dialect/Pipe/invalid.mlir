@@ -849,3 +849,33 @@ pipe.schedule @s ranks(2) microbatches(1) {
     "pipe.forward"() <{stage = 0, microbatch = 0, after = array<i32: 15, 0, 0, 0, 0>}> : () -> ()
   }
 }
+
+// -----
+
+// expected-error@+1 {{pipe.schedule needs a name: write @name}}
+pipe.schedule @"" ranks(1) microbatches(1)
+
+// -----
+
+// expected-error@+1 {{pipe.cluster needs a name: write @name}}
+pipe.cluster @"" ranks(1)
+
+// -----
+
+// expected-error@+1 {{ranks must be at least 1, got -1}}
+pipe.schedule @s ranks(-1) microbatches(1)
+
+// -----
+
+// expected-error@+1 {{microbatches must be at least 1, got -1}}
+pipe.schedule @s ranks(1) microbatches(-1)
+
+// -----
+
+// expected-error@+1 {{expected a decimal number}}
+pipe.schedule @s ranks(1) microbatches(1) costs(#pipe.cost<forward = 0x7FF8000000000000>)
+
+// -----
+
+// expected-error@+1 {{a number with an exponent needs a point: write 1.0e...}}
+pipe.schedule @s ranks(1) microbatches(1) costs(#pipe.cost<forward = 1e308>)

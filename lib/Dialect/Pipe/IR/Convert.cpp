@@ -524,7 +524,9 @@ LogicalResult writeProgram(ScheduleOp schedule, const Program &program) {
 
 FailureOr<ScheduleOp> createSchedule(OpBuilder &builder, Location loc,
                                      const Program &program) {
-  auto schedule = ScheduleOp::create(builder, loc, program.problem.name);
+  const std::string &name = program.problem.name;
+  auto schedule =
+      ScheduleOp::create(builder, loc, name.empty() ? "unnamed" : name);
   if (succeeded(writeProgram(schedule, program)))
     return schedule;
   schedule.erase();

@@ -66,6 +66,16 @@ static ParseResult parseNumber(AsmParser &parser, Number &number) {
     return parser.emitError(loc)
            << "expected a finite number, got '" << keyword << "'";
   bool negative = succeeded(parser.parseOptionalMinus());
+  const char *text = parser.getCurrentLocation().getPointer();
+  const char *end = text;
+  while (*end >= '0' && *end <= '9')
+    ++end;
+  if (end == text + 1 && *text == '0' && *end == 'x')
+    return parser.emitError(loc) << "expected a decimal number";
+  if (end != text && (*end == 'e' || *end == 'E'))
+    return parser.emitError(loc)
+           << "a number with an exponent needs a point: write "
+           << StringRef(text, end - text) << ".0e...";
   double value;
   int64_t integer = 0;
   OptionalParseResult result = parser.parseOptionalInteger(integer);

@@ -143,6 +143,14 @@ static void printCostsAndBytes(OpAsmPrinter &printer, CostAttr costs,
 // Model
 //===----------------------------------------------------------------------===//
 
+/// A name that text can refer to.
+static LogicalResult verifyName(Operation *op, StringRef name) {
+  if (!name.empty())
+    return success();
+  return error(op) << op->getName().getStringRef()
+                   << " needs a name: write @name";
+}
+
 ParseResult ModelOp::parse(OpAsmParser &parser, OperationState &result) {
   auto &props = result.getOrAddProperties<Properties>();
   return failure(parser.parseSymbolName(props.sym_name) ||
@@ -158,7 +166,7 @@ void ModelOp::print(OpAsmPrinter &printer) {
   printBody(printer, getBody());
 }
 
-LogicalResult ModelOp::verify() { return success(); }
+LogicalResult ModelOp::verify() { return verifyName(*this, getSymName()); }
 
 LogicalResult ModelOp::verifyRegions() {
   for (Operation &op : getBody().front())
@@ -256,6 +264,7 @@ void ClusterOp::print(OpAsmPrinter &printer) {
 LogicalResult ClusterOp::verify() {
   auto emit = [&] { return error(*this); };
   return success(
+      succeeded(verifyName(*this, getSymName())) &&
       succeeded(checkRange(emit, "ranks", getRanks(), 1, kMaxRanks)) &&
       succeeded(checkRange(emit, "memory", getMemory(), 0, kNoLimit)));
 }
@@ -268,6 +277,18 @@ static constexpr StringRef kScheduleClauses[] = {
     "model", "cluster", "ranks",  "microbatches", "using",
     "costs", "bytes",   "memory", "link",         "chains"};
 
+/// Parses a number for which -1 stands for none: a written -1 is refused here,
+/// other wrong ones by the verifier.
+static ParseResult parseCount(OpAsmParser &parser, StringRef what,
+                              int32_t &count) {
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseInteger(count))
+    return failure();
+  if (count == -1)
+    return parser.emitError(loc) << what << " must be at least 1, got -1";
+  return success();
+}
+
 ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
   auto &props = result.getOrAddProperties<Properties>();
   auto parseValue = [&](unsigned i) -> ParseResult {
@@ -277,9 +298,9 @@ ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
     case 1:
       return parseReference(parser, props.cluster);
     case 2:
-      return parser.parseInteger(props.ranks);
+      return parseCount(parser, "ranks", props.ranks);
     case 3:
-      return parser.parseInteger(props.microbatches);
+      return parseCount(parser, "microbatches", props.microbatches);
     case 4:
       return parseTyped(parser, "a schedule family", props.family);
     case 5:
@@ -341,6 +362,8 @@ void ScheduleOp::build(OpBuilder &builder, OperationState &state,
 
 LogicalResult ScheduleOp::verify() {
   auto emit = [&] { return error(*this); };
+  if (failed(verifyName(*this, getSymName())))
+    return failure();
   if (getRanks() == 0)
     return emit() << "a schedule needs at least one rank";
   if (getMicrobatches() == 0)

@@ -25,16 +25,21 @@ struct GenerateOrder : impl::GenerateOrderBase<GenerateOrder> {
 } // namespace
 
 /// Adds the steps of an order to the ops that people wrote, which keep their
-/// locations. Fails when a rank has no op.
-static LogicalResult addSteps(const ExtractedProgram &extracted) {
-  if (llvm::is_contained(extracted.rankOps, RankOp()))
-    return failure();
-  for (auto [op, ops, rank] : llvm::zip_equal(extracted.rankOps, extracted.ops,
-                                              extracted.program.ranks))
-    for (size_t i = ops.size(); i < rank.instructions.size(); ++i)
-      RankOp(op).getBody().front().push_back(
-          createInstruction(RankOp(op).getLoc(), rank.instructions[i], {}, {}));
-  return success();
+/// locations.
+static void addSteps(ScheduleOp schedule, const ExtractedProgram &extracted) {
+  OpBuilder builder = OpBuilder::atBlockEnd(&schedule.getBody().front());
+  for (auto [i, rank] : llvm::enumerate(extracted.program.ranks)) {
+    RankOp op = extracted.rankOps[i];
+    if (!op) {
+      OperationState state(schedule.getLoc(), RankOp::getOperationName());
+      state.addRegion()->emplaceBlock();
+      op = cast<RankOp>(builder.create(state));
+      op.setRank(static_cast<int32_t>(i));
+    }
+    for (size_t k = extracted.ops[i].size(); k < rank.instructions.size(); ++k)
+      op.getBody().front().push_back(
+          createInstruction(op.getLoc(), rank.instructions[k], {}, {}));
+  }
 }
 
 LogicalResult GenerateOrder::generate(ScheduleOp op) {
@@ -65,9 +70,10 @@ LogicalResult GenerateOrder::generate(ScheduleOp op) {
   for (const RankProgram &rank : program.ranks)
     for (const Instruction &inst : rank.instructions)
       numActions += isAction(inst.op);
-  if (byHand && !splitBackward && succeeded(addSteps(*extracted)))
-    return success();
-  return writeProgram(op, program);
+  if (!byHand || splitBackward)
+    return writeProgram(op, program);
+  addSteps(op, *extracted);
+  return success();
 }
 
 } // namespace penstock::pipe
