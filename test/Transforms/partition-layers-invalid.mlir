@@ -65,3 +65,12 @@ pipe.schedule @s ranks(2) microbatches(1) {
     backward 2 mb 0
   }
 }
+
+// -----
+
+module {
+  module {
+    // expected-error @below {{schedule @nested stands in a nested op and would not be compiled: move it to the outermost module}}
+    pipe.schedule @nested ranks(1) microbatches(1) using(#pipe.gpipe)
+  }
+}

@@ -164,3 +164,19 @@ pipe.schedule @stuck_order ranks(2) microbatches(2) {
     backward 1 mb 1
   }
 }
+
+// -----
+
+// Schedules in a nested module are seen too.
+module {
+  module {
+    pipe.schedule @nested ranks(1) microbatches(1) {
+      rank 0 {
+        // expected-error @below {{stands before `forward 0 mb 0`, which it needs}}
+        backward 0 mb 0
+        // expected-note @below {{what it needs is here}}
+        forward 0 mb 0
+      }
+    }
+  }
+}

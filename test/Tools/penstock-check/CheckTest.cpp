@@ -299,6 +299,16 @@ TEST_F(CheckTest, NotReadable) {
   }
 }
 
+TEST_F(CheckTest, OutputThatIsLostIsNoticed) {
+  const std::string command = std::string(PENSTOCK_CHECK) + ' ' +
+                              write(oneForwardOneBackwardProgram()) +
+                              " >/dev/full 2>" + path("err");
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_EQ(contents(path("err")),
+            "penstock-check: cannot write the output; is the disk full?\n");
+}
+
 TEST_F(CheckTest, Usage) {
   EXPECT_EQ(check(""), 2);
   EXPECT_NE(err.find("FILE is required"), std::string::npos) << err;

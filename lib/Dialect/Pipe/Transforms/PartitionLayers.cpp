@@ -47,10 +47,22 @@ struct PartitionLayers : impl::PartitionLayersBase<PartitionLayers> {
         return signalPassFailure();
       family = *parsed;
     }
-    for (auto op :
-         llvm::make_early_inc_range(getOperation().getOps<ScheduleOp>()))
-      if (failed(overrideSpec(op, family)) || failed(partition(op, family)))
-        signalPassFailure();
+    SmallVector<ScheduleOp> schedules;
+    getOperation()->walk<WalkOrder::PreOrder>([&](ScheduleOp op) {
+      schedules.push_back(op);
+      return WalkResult::skip();
+    });
+    for (ScheduleOp op : schedules) {
+      // The passes that come after run on the schedules of this module.
+      if (op->getParentOp() != getOperation())
+        emitError(op.getLoc()) << "schedule @" << op.getSymName()
+                               << " stands in a nested op and would not be "
+                                  "compiled: move it to the outermost module";
+      else if (succeeded(overrideSpec(op, family)) &&
+               succeeded(partition(op, family)))
+        continue;
+      signalPassFailure();
+    }
   }
 
   LogicalResult overrideSpec(ScheduleOp op, ScheduleFamilyAttrInterface family);

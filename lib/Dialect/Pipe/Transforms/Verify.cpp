@@ -29,8 +29,12 @@ static void report(const ExtractedProgram &extracted, const Finding &finding) {
 namespace {
 struct VerifySchedule : impl::VerifyScheduleBase<VerifySchedule> {
   void runOnOperation() override {
-    if (failed(check(getOperation())))
-      signalPassFailure();
+    // Schedules may stand at any depth; none may go unseen.
+    getOperation()->walk<WalkOrder::PreOrder>([&](ScheduleOp op) {
+      if (failed(check(op)))
+        signalPassFailure();
+      return WalkResult::skip();
+    });
     markAllAnalysesPreserved();
   }
 

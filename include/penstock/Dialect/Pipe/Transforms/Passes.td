@@ -148,14 +148,14 @@ def PlanBuffers : Pass<"pipe-plan-buffers", "::penstock::pipe::ScheduleOp"> {
   let dependentDialects = ["::penstock::pipe::PipeDialect"];
 }
 
-def VerifySchedule : Pass<"pipe-verify", "::penstock::pipe::ScheduleOp"> {
+def VerifySchedule : Pass<"pipe-verify"> {
   let summary = "Prove a schedule right, or say why it is not";
   let description = [{
     Checks structure, completeness, data flow, deadlock freedom and memory of an
     order or a program from any source, and trusts no pass. Every finding is an
     error at the op at fault; notes at the ops that it involves explain it, for a
     deadlock the whole cycle of waits. An order is checked as an order: its
-    transfers are implied.
+    transfers are implied. On an op that holds schedules it checks all of them.
 
     Before and after: the same schedule. The pass fails when there is a finding.
     It needs `rank` ops: a bare spec has nothing to verify yet.
