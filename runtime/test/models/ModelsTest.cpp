@@ -448,14 +448,17 @@ TEST(Models, WrongTexts) {
     return factory ? "" : factory.message();
   };
   const std::string missing = testing::TempDir() + "penstock-no-such-text";
-  EXPECT_EQ(errorOf(missing),
-            "text file '" + missing + "': No such file or directory");
+  EXPECT_EQ(errorOf(missing), "text file '" + missing +
+                                  "': No such file or directory; name a "
+                                  "readable text file of at least 5 bytes");
   const std::string folder = testing::TempDir();
   EXPECT_EQ(errorOf(folder), "text file '" + folder +
-                                 "': not a regular file; name a file of text");
+                                 "': not a regular file; name a readable text "
+                                 "file of at least 5 bytes");
   const std::string device = "/dev/zero"; // has no end
   EXPECT_EQ(errorOf(device), "text file '" + device +
-                                 "': not a regular file; name a file of text");
+                                 "': not a regular file; name a readable text "
+                                 "file of at least 5 bytes");
   const TextFile shortText("1234");
   EXPECT_EQ(errorOf(shortText.path),
             "text file '" + shortText.path +
@@ -466,9 +469,10 @@ TEST(Models, WrongTexts) {
   if (geteuid() != 0) {
     const TextFile hidden("12345");
     std::filesystem::permissions(hidden.path, std::filesystem::perms::none);
-    EXPECT_EQ(errorOf(hidden.path), "text file '" + hidden.path +
-                                        "': cannot be opened: Permission "
-                                        "denied");
+    EXPECT_EQ(errorOf(hidden.path),
+              "text file '" + hidden.path +
+                  "': cannot be opened: Permission "
+                  "denied; name a readable text file of at least 5 bytes");
   }
   EXPECT_EQ(makeModel("byte", longEnough.path).message(),
             "unknown model 'byte'; the known models are: byte-lm");
