@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -42,12 +43,13 @@ protected:
 
   /// A program of 1F1B for the model, or only its order.
   static Program compile(int32_t numRanks, bool order = false,
-                         BufferOptions buffers = {}) {
+                         BufferOptions buffers = {},
+                         int32_t numMicrobatches = 2) {
     const ByteLmConfig config = *ByteLmConfig::parse(kModel);
     Problem problem;
     problem.name = "tool";
     problem.numRanks = numRanks;
-    problem.numMicrobatches = 2;
+    problem.numMicrobatches = numMicrobatches;
     const int32_t numLayers = numRanks + 1; // stage 0 has two
     for (int32_t s = 0; s < numRanks; ++s) {
       Stage stage;
@@ -70,6 +72,11 @@ protected:
     const Status status = writeProgramFile(program, file);
     EXPECT_TRUE(status) << (status ? "" : status.message());
     return file;
+  }
+
+  static std::string contents(const std::string &file) {
+    std::ifstream in(file, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
   }
 
   /// Runs the tool; what it prints, on both streams, is in `output`.
@@ -205,8 +212,9 @@ TEST_F(RunTool, UnknownModelAndBackEnd) {
 
 TEST_F(RunTool, OptionsOutOfRange) {
   const std::string command = arguments(write(compile(2)));
-  for (const char *bad : {"--steps=0", "--timeout=nan", "--pace=-1",
-                          "--call-timeout=x", "--trace-steps=0", "--nonsense"})
+  for (const char *bad :
+       {"--seed=-1", "--seed=x", "--steps=0", "--timeout=nan", "--pace=-1",
+        "--call-timeout=x", "--trace-steps=0", "--nonsense"})
     EXPECT_EQ(run(command + " " + bad), 2) << bad << "\n" << output;
   EXPECT_EQ(run(command + " --trace=" + path("no/such/trace.json")), 2);
   EXPECT_TRUE(says("cannot write the trace to '"));
@@ -258,6 +266,108 @@ TEST_F(RunTool, LossThatIsNotFiniteFails) {
       << output;
   EXPECT_TRUE(says("the loss is "));
 }
+
+TEST_F(RunTool, EveryFailureIsJsonAndKeepsTheOldTrace) {
+  const std::string trace = path("trace.json"), old = "an older trace";
+  std::ofstream(trace) << old;
+  auto kindOf = [&](const std::string &command, int code) {
+    EXPECT_EQ(
+        run(command + " --json --trace=" + trace + " 2>" + path("err") + " #"),
+        code)
+        << output;
+    EXPECT_EQ(contents(trace), old);
+    EXPECT_NE(contents(path("err")), "");
+    const auto json = nlohmann::json::parse(output, nullptr, false);
+    EXPECT_FALSE(json.is_discarded()) << output;
+    EXPECT_EQ(json["ok"], false);
+    EXPECT_EQ("penstock-run: " + json["error"]["message"].get<std::string>() +
+                  "\n",
+              contents(path("err")));
+    return json["error"]["kind"].get<std::string>();
+  };
+  Program program = compile(2);
+  EXPECT_EQ(kindOf(write(program), 2), "bad-input"); // no text
+  EXPECT_EQ(kindOf(arguments(path("missing")), 2), "bad-input");
+  EXPECT_EQ(kindOf(arguments(write(compile(2, true))), 2), "invalid-program");
+  program.ranks[1].instructions.pop_back(); // its step
+  program.problem.stages[0].bytes.parameters += 4;
+  EXPECT_EQ(kindOf(arguments(write(program)) + " --force", 2), "bad-model");
+  EXPECT_EQ(kindOf(arguments(write(program)) + " --force --check-gradients", 2),
+            "bad-model");
+  program.problem.stages[0].bytes.parameters -= 4;
+  EXPECT_EQ(kindOf(arguments(write(program)) + " --force --check-gradients", 1),
+            "gradients-differ");
+  EXPECT_NE(output.find("\"different\""), std::string::npos);
+  program.ranks[0].instructions[0].stage = 1; // not on this rank
+  EXPECT_EQ(kindOf(arguments(write(program)), 1), "refused");
+  EXPECT_EQ(kindOf(arguments(write(program)) + " --check-gradients", 1),
+            "refused");
+}
+
+TEST_F(RunTool, TraceReplacesNoInput) {
+  const std::string file = write(compile(2)), before = contents(file);
+  std::filesystem::create_symlink(file, path("link"));
+  for (const std::string &name : {file, path("link"), path("text")}) {
+    EXPECT_EQ(run(arguments(file) + " --trace=" + name), 2);
+    EXPECT_TRUE(says("the trace would overwrite '"));
+  }
+  EXPECT_EQ(contents(file), before);
+  EXPECT_EQ(run(arguments(file) + " --trace=" + directory.string()), 2);
+  EXPECT_TRUE(says("cannot write the trace to '"));
+  EXPECT_EQ(run(arguments(file) + " --steps=1 --trace=/dev/null"), 0);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  // Only complete traces are left, and no temporary files.
+  EXPECT_EQ(run(arguments(file) + " --steps=1 --trace=" + path("new")), 0);
+  size_t count = 0;
+  for (auto &entry : std::filesystem::directory_iterator(directory)) {
+    (void)entry;
+    ++count;
+  }
+  EXPECT_EQ(count, 4u); // text, program, link, new
+}
+
+TEST_F(RunTool, SignalEndsTheRunWithItsResults) {
+  const std::string command =
+      arguments(write(compile(2))) +
+      " --steps=1000000 --pace=0.01 --json --trace=" + path("trace.json");
+  EXPECT_EQ(run("--help >/dev/null; timeout --preserve-status 0.7 " PENSTOCK_RUN
+                " " +
+                command),
+            1);
+  const auto json = nlohmann::json::parse(
+      output.substr(0, output.rfind('}') + 1), nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << output;
+  EXPECT_EQ(json["error"]["kind"], "aborted");
+  EXPECT_GT(json["steps"], 0);
+  EXPECT_TRUE(nlohmann::json::accept(contents(path("trace.json"))));
+}
+
+TEST_F(RunTool, SecondSignalKills) {
+  // After the first one the tool waits for a reader of the trace.
+  EXPECT_EQ(run("--help >/dev/null; mkfifo " + path("fifo") +
+                "; " PENSTOCK_RUN " " + arguments(write(compile(2))) +
+                " --steps=1000000 --pace=0.01 --trace=" + path("fifo") +
+                " & sleep 0.4; kill $!; sleep 0.4; kill $!; wait $!"),
+            128 + SIGTERM)
+      << output;
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(RunTool, MemoryThatDoesNotSufficeIsAnError) {
+  std::ofstream(path("huge")) << "text";
+  std::filesystem::resize_file(path("huge"), uint64_t(8) << 30); // sparse
+  const std::string limited = "--help >/dev/null; ulimit -v 200000; "
+                              "exec " PENSTOCK_RUN " ";
+  EXPECT_EQ(run(limited + write(compile(2)) + " --text=" + path("huge")), 2);
+  EXPECT_TRUE(says("its 8589934592 bytes do not fit into memory; take a "
+                   "shorter text"));
+  // The recorder of so many instructions and steps.
+  const std::string file = write(compile(2, false, {}, 1000));
+  EXPECT_EQ(run(limited + arguments(file) + " --trace-steps=1000 --json"), 1);
+  EXPECT_TRUE(says("\"kind\": \"out-of-memory\""));
+  EXPECT_TRUE(says("penstock-run: out of memory"));
+}
+#endif
 
 TEST_F(RunTool, HelpNamesTheModels) {
   EXPECT_EQ(run("--help"), 0);

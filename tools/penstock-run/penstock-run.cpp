@@ -13,10 +13,14 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
-#include <cmath>
+#include <charconv>
+#include <condition_variable>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <thread>
@@ -90,57 +94,203 @@ private:
   std::chrono::steady_clock::time_point shown;
 };
 
-int fail(const std::string &message, ExitCode code) {
-  std::cerr << "penstock-run: " << message << "\n";
-  return code;
+/// Why there is no result; none with code Fine.
+struct Fault {
+  ExitCode code = Fine;
+  std::string kind, message;
+  int32_t rank = -1;
+
+  Fault() = default;
+  Fault(ExitCode code, std::string kind, std::string message)
+      : code(code), kind(std::move(kind)), message(std::move(message)) {}
+  Fault(const Error &error)
+      : code(error.kind == ErrorKind::InvalidProgram ||
+                     error.kind == ErrorKind::BadModel
+                 ? BadInput
+                 : Failed),
+        kind(name(error.kind)), message(error.message), rank(error.site.rank) {}
+};
+
+Fault badInput(const std::string &message) {
+  return {BadInput, "bad-input", message};
 }
 
-ExitCode exitCodeOf(ErrorKind kind) {
-  return kind == ErrorKind::InvalidProgram || kind == ErrorKind::BadModel
-             ? BadInput
-             : Failed;
+/// The one way out: the results, the fault, and the exit code.
+int finish(const Options &options, nlohmann::ordered_json json,
+           const Fault &fault) {
+  json["ok"] = fault.code == Fine;
+  if (fault.code != Fine)
+    json["error"] = {
+        {"kind", fault.kind}, {"message", fault.message}, {"rank", fault.rank}};
+  if (options.json)
+    std::cout << json.dump(2, ' ', false,
+                           nlohmann::json::error_handler_t::replace)
+              << std::endl;
+  if (fault.code != Fine)
+    std::cerr << "penstock-run: " << fault.message << std::endl;
+  return fault.code;
 }
 
-/// Ends the process if a call of the model keeps the run from ending.
-void giveUpLater(const Error &error) {
-  if (error.kind != ErrorKind::Timeout)
-    return;
-  std::thread([message = error.message] {
-    std::this_thread::sleep_for(std::chrono::seconds(10));
-    fail(message + "\nthe call does not return; giving up", Failed);
-    std::_Exit(Failed);
-  }).detach();
+/// The file of --trace. It is replaced only by a complete trace.
+class TraceFile {
+public:
+  /// Finds out early whether it can be written; what is there stays.
+  static Result<TraceFile> make(const Options &options) {
+    TraceFile file;
+    std::error_code error;
+    for (const std::string &input : {options.file, options.text})
+      if (!input.empty() &&
+          std::filesystem::equivalent(options.trace, input, error))
+        return Failure{"the trace would overwrite '" + input +
+                       "'; name another file with --trace=FILE"};
+    file.target = std::filesystem::weakly_canonical(options.trace, error);
+    file.temporary = file.target;
+    // A device or a pipe has nothing to lose and must not be replaced.
+    const auto status = std::filesystem::status(file.target, error);
+    if (!exists(status) || is_regular_file(status))
+      file.temporary += "." + std::to_string(getpid()) + ".tmp";
+    if (file.temporary == file.target ? !is_directory(status)
+                                      : file.isWritable())
+      return file;
+    return Failure{"cannot write the trace to '" + options.trace +
+                   "'; name a file in a directory that exists"};
+  }
+
+  bool write(const Recorder &recorder) const {
+    std::ofstream out(temporary);
+    recorder.writeTrace(out);
+    out.close();
+    std::error_code error;
+    if (out && temporary != target)
+      std::filesystem::rename(temporary, target, error);
+    if (out && !error)
+      return true;
+    removeTemporary();
+    return false;
+  }
+
+private:
+  bool isWritable() const {
+    const bool writable = std::ofstream(temporary).is_open();
+    removeTemporary();
+    return writable;
+  }
+  void removeTemporary() const {
+    std::error_code error;
+    if (temporary != target)
+      std::filesystem::remove(temporary, error);
+  }
+
+  std::filesystem::path target, temporary;
+};
+
+/// Writes the trace of a run that began. One of what hung or failed is worth as
+/// much as one of success.
+Fault writeTrace(const std::optional<TraceFile> &trace, const Options &options,
+                 const Recorder &recorder, int32_t numRanks,
+                 nlohmann::ordered_json &json) {
+  bool began = false;
+  for (int32_t r = 0; r < numRanks; ++r)
+    began |= recorder.currentStep(r) >= 0;
+  if (!trace || !began)
+    return {};
+  if (!trace->write(recorder))
+    return {Failed, "bad-output",
+            "cannot write the trace to '" + options.trace +
+                "'; is the disk full?"};
+  json["trace"] = options.trace;
+  return {};
 }
 
-/// Prints the `pipe.model` that a spec for the model needs.
-int print(const std::string &model, int32_t layers) {
-  Result<std::string> text = printModel(model, layers);
-  if (!text)
-    return fail(text.message(), BadInput);
-  std::cout << *text << "\n";
-  return Fine;
+/// Ends the process if a call of the model keeps a run from ending.
+class LastResort {
+public:
+  explicit LastResort(std::function<int(const Error &)> finish)
+      : finish(std::move(finish)) {}
+
+  void operator()(const Error &error) {
+    if (error.kind != ErrorKind::Timeout)
+      return;
+    try {
+      thread = std::jthread(
+          [this, error = Error(error)](std::stop_token stop) mutable {
+            std::mutex mutex;
+            std::unique_lock lock(mutex);
+            std::condition_variable_any wake;
+            wake.wait_for(lock, stop, std::chrono::seconds(10),
+                          [] { return false; });
+            if (stop.stop_requested())
+              return;
+            error.message += "\nthe call does not return; giving up";
+            std::_Exit(finish(error));
+          });
+    } catch (const std::system_error &) {
+      // Then the run ends when the call does.
+    }
+  }
+
+private:
+  const std::function<int(const Error &)> finish;
+  std::jthread thread; ///< ends with this object
+};
+
+/// From now on the first SIGINT or SIGTERM asks for a stop, and the second one
+/// ends the process. Call it before any thread starts. A signal that is ignored
+/// stays so.
+std::stop_token stopBySignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  bool any = false;
+  for (int number : {SIGINT, SIGTERM}) {
+    struct sigaction action;
+    if (sigaction(number, nullptr, &action) == 0 &&
+        action.sa_handler != SIG_IGN) {
+      sigaddset(&signals, number);
+      any = true;
+    }
+  }
+  std::stop_source source;
+  if (!any)
+    return source.get_token();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  try {
+    std::thread([source, signals]() mutable {
+      int number;
+      sigwait(&signals, &number);
+      source.request_stop();
+      pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+      while (true)
+        pause();
+    }).detach();
+  } catch (const std::system_error &) {
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  }
+  return source.get_token();
 }
 
-int run(const Options &options) {
-  if (options.printModel)
-    return print(options.model, *options.printModel);
+Fault train(const Options &options, std::stop_token stop,
+            nlohmann::ordered_json &json) {
+  if (options.printModel) {
+    Result<std::string> text = printModel(options.model, *options.printModel);
+    if (!text)
+      return badInput(text.message());
+    std::cout << *text << "\n";
+    return {};
+  }
   if (options.file.empty())
-    return fail("no program given; name a .psp file, from penstock-translate "
-                "--pipe-to-program",
-                BadInput);
+    return badInput("no program given; name a .psp file, from "
+                    "penstock-translate --pipe-to-program");
   const bool none = options.model == "none";
   if (none && options.checkGradients)
-    return fail("the model 'none' has no gradients to check", BadInput);
+    return badInput("the model 'none' has no gradients to check");
   if (options.text.empty() && !none)
-    return fail("no text given; name a file to train on with --text=FILE",
-                BadInput);
+    return badInput("no text given; name a file to train on with --text=FILE");
   if (options.backend != "host")
-    return fail("back end '" + options.backend +
-                    "' is not built in; this build has: host",
-                BadInput);
+    return badInput("back end '" + options.backend +
+                    "' is not built in; this build has: host");
   Result<Program> program = readProgramFile(options.file);
   if (!program)
-    return fail(program.message(), BadInput);
+    return badInput(program.message());
   std::string description = options.model;
   if (options.seed && !none)
     description +=
@@ -149,82 +299,88 @@ int run(const Options &options) {
   Result<ModelFactory> model =
       none ? makeNullModel() : runtime::makeModel(description, options.text);
   if (!model)
-    return fail(model.message(), BadInput);
-  std::ofstream trace;
+    return badInput(model.message());
+  std::optional<TraceFile> trace;
   if (!options.trace.empty()) {
-    trace.open(options.trace);
-    if (!trace)
-      return fail("cannot write the trace to '" + options.trace +
-                      "'; name a file in a directory that exists",
-                  BadInput);
+    Result<TraceFile> file = TraceFile::make(options);
+    if (!file)
+      return badInput(file.message());
+    trace = *file;
   }
   auto say = [&](const std::string &line) {
     if (!options.json)
       std::cout << line << std::endl;
   };
   const Problem &problem = program->problem;
+  const int32_t numRanks = problem.numRanks;
   say(format("program  %d ranks, %d stages, %d micro-batches, %zu instructions",
-             problem.numRanks, problem.numStages(), problem.numMicrobatches,
+             numRanks, problem.numStages(), problem.numMicrobatches,
              program->numInstructions()));
 
-  nlohmann::ordered_json json;
-  bool equal = true;
+  RunOptions run;
+  run.force = options.force;
+  run.timeout = options.timeout;
+  run.callTimeout = options.callTimeout;
+  run.stop = stop;
+  // Runs, and keeps the trace if there is an error.
+  auto supervise = [&](Recorder &recorder, auto &&start) -> Fault {
+    Error error;
+    {
+      LastResort lastResort([&](const Error &error) {
+        (void)writeTrace(trace, options, recorder, numRanks, json);
+        return finish(options, json, error);
+      });
+      run.recorder = &recorder;
+      run.onError = std::ref(lastResort);
+      error = start();
+    }
+    if (!error)
+      return {};
+    Fault lost = writeTrace(trace, options, recorder, numRanks, json);
+    Fault fault = error;
+    if (lost.code != Fine)
+      fault.message += "\n" + lost.message;
+    return fault;
+  };
+
   if (options.checkGradients) {
-    RunOptions run;
+    GradientCheck check;
+    Recorder recorder(*program, options.traceSteps);
     run.steps = 2; // so that a step too few or too many shows
-    run.force = options.force;
-    run.timeout = options.timeout;
-    run.callTimeout = options.callTimeout;
-    run.onError = giveUpLater;
-    const auto [error, check] =
-        checkGradients(*program, description, options.text, run);
-    if (error)
-      return fail(error.message, exitCodeOf(error.kind));
-    equal = check.equal();
-    say("check    " + check.describe());
-    json["gradients"] = {{"equal", equal},
+    Fault fault = supervise(recorder, [&] {
+      auto report = checkGradients(*program, description, options.text, run);
+      check = std::move(report.check);
+      return report.error;
+    });
+    if (fault.code != Fine)
+      return fault;
+    json["gradients"] = {{"equal", check.equal()},
                          {"values", check.numValues},
                          {"different", check.numDifferent},
                          {"text", check.describe()}};
-    if (!equal && !options.json)
-      return Failed;
+    if (!check.equal())
+      return {Failed, "gradients-differ", check.describe()};
+    say("check    " + check.describe());
   }
 
   Recorder recorder(*program, options.traceSteps);
   Progress progress(options.steps, !none, options.json);
-  RunOptions run;
+  RunReport report;
   run.steps = options.steps;
-  run.force = options.force;
-  run.timeout = options.timeout;
-  run.callTimeout = options.callTimeout;
   run.pace = options.pace;
-  run.recorder = &recorder;
   run.onStep = [&](const StepReport &report) { progress.show(report); };
-  run.onError = giveUpLater;
-  const RunReport report = runProgram(*program, *model, run);
-  if (!report)
-    progress.interrupt();
-
-  // A trace of what hung or failed is worth as much as one of success.
-  if (trace.is_open()) {
-    recorder.writeTrace(trace);
-    trace.close();
-    if (!trace)
-      return fail("cannot write the trace to '" + options.trace +
-                      "'; is the disk full?",
-                  Failed);
-    json["trace"] = options.trace;
-  }
-  json["ok"] = report && equal;
+  Fault fault = supervise(recorder, [&] {
+    report = runProgram(*program, *model, run);
+    return report.error;
+  });
   json["steps"] = report.steps;
-  if (!report) {
-    json["error"] = {{"kind", name(report.error.kind)},
-                     {"message", report.error.message},
-                     {"rank", report.error.site.rank}};
-    if (options.json)
-      std::cout << json.dump(2) << std::endl;
-    return fail(report.error.message, exitCodeOf(report.error.kind));
+  if (fault.code != Fine) {
+    progress.interrupt();
+    return fault;
   }
+  fault = writeTrace(trace, options, recorder, numRanks, json);
+  if (fault.code != Fine)
+    return fault;
 
   const auto predicted = simulateProgram(*program);
   program->problem = recorder.measuredProblem();
@@ -240,10 +396,6 @@ int run(const Options &options) {
     json["bubble_rate"]["predicted"] = predicted->bubbleRate;
   if (fromMeasured)
     json["bubble_rate"]["predicted_from_measured"] = fromMeasured->bubbleRate;
-  if (options.json) {
-    std::cout << json.dump(2) << std::endl;
-    return equal ? Fine : Failed;
-  }
   say(format("trained  %lld steps in %.2f s, %.1f steps/s",
              static_cast<long long>(report.steps), report.seconds,
              stepsPerSecond));
@@ -261,7 +413,21 @@ int run(const Options &options) {
       format("measured %.1f %%", 100 * report.bubbleRate));
   if (!options.trace.empty())
     say("trace    " + options.trace);
-  return Fine;
+  return {};
+}
+
+int run(const Options &options) {
+  nlohmann::ordered_json json = {{"ok", false}, {"steps", 0}};
+  try {
+    const Fault fault = train(options, stopBySignals(), json);
+    return options.printModel && fault.code == Fine
+               ? Fine
+               : finish(options, json, fault);
+  } catch (const std::bad_alloc &) {
+    return finish(options, json, {Failed, "out-of-memory", "out of memory"});
+  } catch (const std::exception &error) {
+    return finish(options, json, {Failed, "internal", error.what()});
+  }
 }
 
 } // namespace
@@ -296,7 +462,16 @@ int main(int argc, char **argv) {
   app.add_option("--steps", options.steps, "Steps to train")
       ->check(CLI::Range(int64_t(1), int64_t(1) << 40))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "Seed of the model's parameters");
+  // CLI11 would take -1 for the largest number.
+  app.add_option("--seed", options.seed, "Seed of the model's parameters")
+      ->check([](const std::string &text) {
+        uint64_t value = 0;
+        const char *end = text.data() + text.size();
+        const auto [rest, error] = std::from_chars(text.data(), end, value);
+        return error == std::errc() && rest == end
+                   ? std::string()
+                   : "'" + text + "' is not a number from 0 to 2^64 - 1";
+      });
   app.add_flag("--check-gradients", options.checkGradients,
                "Compare the gradients and parameters of two steps with the "
                "unpipelined model first");
