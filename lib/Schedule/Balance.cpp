@@ -4,7 +4,8 @@
 // sums are exact and equal layers tie exactly. Binary search finds the least
 // bound; under that bound a dynamic program from the back finds the least sum
 // of squares, and walking it forward with the earliest cut breaks the last
-// ties.
+// ties. The square of a sum is convex, so the best cut never moves back when
+// the part begins later: each row of the program takes n log n steps.
 //
 //===----------------------------------------------------------------------===//
 
@@ -55,6 +56,42 @@ static bool fits(const std::vector<int64_t> &sums, int32_t parts,
   return begin == n;
 }
 
+namespace {
+constexpr Wide kImpossible = ~static_cast<Wide>(0);
+
+/// One row of the dynamic program: all ways to put one more part in front.
+struct Row {
+  const std::vector<int64_t> &sums;
+  int64_t bound;
+  const std::vector<Wide> &best; ///< sum of squares of what is behind a cut
+  std::vector<Wide> &next;       ///< and with the part in front of it
+  int32_t *cut;                  ///< its earliest end
+
+  /// Fills [from, to), the cuts of which are in [first, last]. Halves the
+  /// range, so that it is never deep.
+  void fill(int32_t from, int32_t to, int32_t first, int32_t last) {
+    if (from >= to)
+      return;
+    const int32_t i = from + (to - from) / 2;
+    for (int32_t j = std::max(first, i + 1);
+         j <= last && sums[j] - sums[i] <= bound; ++j) {
+      if (best[j] == kImpossible)
+        continue;
+      const auto sum = static_cast<Wide>(sums[j] - sums[i]);
+      if (const Wide total = sum * sum + best[j]; total < next[i]) {
+        next[i] = total;
+        cut[i] = j;
+      }
+    }
+    // Where nothing fits, nothing fits further in front either.
+    const bool fits = next[i] != kImpossible;
+    if (fits)
+      fill(from, i, first, cut[i]);
+    fill(i + 1, to, fits ? cut[i] : first, last);
+  }
+};
+} // namespace
+
 Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
                                            int32_t numStages) {
   const auto n = static_cast<int32_t>(costs.size());
@@ -66,6 +103,12 @@ Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
                    "layers, but there are " +
                    std::to_string(n) +
                    "; use fewer stages or cut the model into more layers"};
+  if (int64_t(numStages) * n > kMaxBalance)
+    return Failure{std::to_string(n) + " layers on " +
+                   std::to_string(numStages) +
+                   " stages are too many to balance, their product is above " +
+                   std::to_string(kMaxBalance) +
+                   "; make one layer of several, or use fewer stages"};
   for (int32_t i = 0; i < n; ++i)
     if (!(costs[i] >= 0) || !std::isfinite(costs[i]))
       return Failure{"layer " + std::to_string(i) + " costs " +
@@ -85,29 +128,17 @@ Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
 
   // best[k][i]: least sum of squares of the layers from i on in k + 1 parts,
   // and cut[k][i]: the earliest end of the first of them that reaches it.
-  constexpr Wide kImpossible = ~static_cast<Wide>(0);
   const size_t width = static_cast<size_t>(n) + 1;
   std::vector<Wide> best(width, kImpossible), next(width);
   std::vector<int32_t> cut(static_cast<size_t>(numStages) * width, n);
-  auto square = [&](int32_t from, int32_t to) {
-    const auto sum = static_cast<Wide>(sums[to] - sums[from]);
-    return sum * sum;
-  };
   for (int32_t i = 0; i < n; ++i)
-    if (sums[n] - sums[i] <= bound)
-      best[i] = square(i, n);
+    if (sums[n] - sums[i] <= bound) {
+      const auto sum = static_cast<Wide>(sums[n] - sums[i]);
+      best[i] = sum * sum;
+    }
   for (int32_t k = 1; k < numStages; ++k) {
     next.assign(width, kImpossible);
-    for (int32_t i = 0; i + k < n; ++i)
-      for (int32_t j = i + 1; j + k <= n && sums[j] - sums[i] <= bound; ++j) {
-        if (best[j] == kImpossible)
-          continue;
-        const Wide total = square(i, j) + best[j];
-        if (total < next[i]) {
-          next[i] = total;
-          cut[k * width + i] = j;
-        }
-      }
+    Row{sums, bound, best, next, &cut[k * width]}.fill(0, n - k, 1, n - k);
     best.swap(next);
   }
 

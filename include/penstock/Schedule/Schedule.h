@@ -45,11 +45,15 @@ void appendSteps(Program &order);
 // Balance
 //===----------------------------------------------------------------------===//
 
+/// Largest product of layers and stages that balanceLayers takes: it needs four
+/// bytes and some steps for each.
+inline constexpr int64_t kMaxBalance = int64_t(1) << 26;
+
 /// Cuts `costs.size()` layers into `numStages` contiguous non-empty parts with
 /// the least possible maximum; among those the one with the least sum of
 /// squares, then the one whose first cuts are earliest. Returns the first layer
-/// of each part. Fails when there are more stages than layers, or a cost is
-/// negative or not finite.
+/// of each part. Fails when there are more stages than layers, more of both
+/// than kMaxBalance, or a cost is negative or not finite.
 Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
                                            int32_t numStages);
 

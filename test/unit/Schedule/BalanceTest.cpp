@@ -91,6 +91,12 @@ TEST(Balance, IsTheBestOfAllCuts) {
   }
 }
 
+TEST(Balance, LongModelsTakeNoQuadraticTime) {
+  const Cuts cuts = balanced(Costs(1 << 17, 1.0), 8);
+  for (int32_t s = 0; s < 8; ++s)
+    EXPECT_EQ(cuts[s], s << 14);
+}
+
 TEST(Balance, RefusesWhatCannotBeCut) {
   auto message = [](const Costs &costs, int32_t numStages) {
     Result<Cuts> cuts = balanceLayers(costs, numStages);
@@ -101,6 +107,10 @@ TEST(Balance, RefusesWhatCannotBeCut) {
             "stages or cut the model into more layers");
   EXPECT_EQ(message({1, 2}, 0),
             "there are no stages to put layers on; give at least one");
+  EXPECT_EQ(message(Costs((1 << 16) + 1, 1.0), 1 << 10),
+            "65537 layers on 1024 stages are too many to balance, their "
+            "product is above 67108864; make one layer of several, or use "
+            "fewer stages");
   EXPECT_EQ(message({1, -2}, 1),
             "layer 1 costs -2.0; a cost must be finite and at least 0");
   EXPECT_EQ(message({std::numeric_limits<double>::quiet_NaN()}, 1),
