@@ -15,26 +15,38 @@ std::vector<int32_t> placeLoop(int32_t numStages, int32_t numRanks) {
 
 void splitBackward(Program &order) {
   for (RankProgram &rank : order.ranks) {
-    std::vector<Instruction> list, weights;
+    std::vector<Instruction> list;
     list.reserve(rank.instructions.size() * 3 / 2);
+    // Where each instruction went; a backward ends with its weight part.
+    std::vector<uint32_t> moved(rank.instructions.size());
+    std::vector<uint32_t> split; // of the item, as old indices
     auto endItem = [&] {
-      list.insert(list.end(), weights.begin(), weights.end());
-      weights.clear();
+      for (uint32_t old : split) {
+        Instruction weight = rank.instructions[old];
+        weight.op = Op::BackwardWeight;
+        weight.joined = false;
+        weight.numWaits = 0; // it stands behind its input part
+        weight.firstWait = 0;
+        moved[old] = static_cast<uint32_t>(list.size());
+        list.push_back(weight);
+      }
+      split.clear();
     };
-    for (Instruction inst : rank.instructions) {
+    for (uint32_t i = 0; i < rank.instructions.size(); ++i) {
+      Instruction inst = rank.instructions[i];
       if (!inst.joined)
         endItem();
       if (inst.op == Op::Backward) {
-        Instruction weight = inst;
-        weight.op = Op::BackwardWeight;
-        weight.joined = false;
-        weights.push_back(weight);
         inst.op = Op::BackwardInput;
+        split.push_back(i);
       }
+      moved[i] = static_cast<uint32_t>(list.size());
       list.push_back(inst);
     }
     endItem();
     rank.instructions = std::move(list);
+    for (uint32_t &wait : rank.waits)
+      wait = moved[wait];
   }
 }
 

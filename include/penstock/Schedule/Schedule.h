@@ -36,7 +36,7 @@ Result<Program> gpipe(const Problem &problem);
 /// 1F1B (DAPPLE, PipeDream-Flush).
 Result<Program> oneForwardOneBackward(const Problem &problem);
 
-/// Replaces every B by I directly followed by W.
+/// Replaces every B by I directly followed by W. What waited for B waits for W.
 void splitBackward(Program &order);
 /// Appends the optimizer step to every rank that has none.
 void appendSteps(Program &order);

@@ -3,6 +3,7 @@
 #include "../Support/Problems.h"
 
 #include "penstock/Analysis/Timeline.h"
+#include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
 #include <fstream>
@@ -185,6 +186,30 @@ TEST(Families, SplitBackwardPutsTheWeightPartBehindAnOverlap) {
   for (const Instruction &inst : list)
     joined += inst.joined ? '+' : '.';
   EXPECT_EQ(joined, "..+...");
+}
+
+TEST(Families, SplitBackwardKeepsWaits) {
+  Result<Program> order = oneForwardOneBackward(pipeline(1, 3));
+  RankProgram &rank = order->ranks[0]; // F0 B0 {F1 B1} F2 B2
+  auto &list = rank.instructions;
+  list[3].joined = true;
+  auto wait = [&](uint32_t index, std::vector<uint32_t> forThese) {
+    list[index].firstWait = static_cast<uint32_t>(rank.waits.size());
+    list[index].numWaits = static_cast<uint16_t>(forThese.size());
+    rank.waits.insert(rank.waits.end(), forThese.begin(), forThese.end());
+  };
+  wait(1, {0});
+  wait(2, {1, 0});
+  wait(5, {3, 4});
+  ASSERT_TRUE(wellFormed(*order)) << wellFormed(*order).message();
+  splitBackward(*order);
+  ASSERT_TRUE(wellFormed(*order)) << wellFormed(*order).message();
+  EXPECT_EQ(letters(rank), "F0 I0 W0 F1 I1 W1 F2 I2 W2");
+  EXPECT_EQ(rank.waits, (std::vector<uint32_t>{0, 2, 0, 5, 6}));
+  std::string counts;
+  for (const Instruction &inst : list)
+    counts += std::to_string(inst.numWaits);
+  EXPECT_EQ(counts, "010200020");
 }
 
 TEST(Families, AppendStepsOnlyWhereThereIsNone) {
