@@ -3,9 +3,12 @@
 #include "TestPrograms.h"
 
 #include "penstock/Lowering/Lowering.h"
+#include "penstock/Runtime/Watchdog.h"
 #include "penstock/Schedule/Schedule.h"
 
 #include <gtest/gtest.h>
+
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
@@ -248,7 +251,7 @@ TEST(Run, MalformedProgramIsRefusedEvenByForce) {
 
 TEST(Run, RefusedProgramNamesTheVerifiersFinding) {
   const RunReport report = runToError(makeDeadlock(), ErrorKind::Refused);
-  EXPECT_TRUE(contains(report.error.message, "[deadlock]"))
+  EXPECT_TRUE(contains(report.error.message, "): deadlock: "))
       << report.error.message;
 }
 
@@ -413,6 +416,20 @@ TEST(Run, LossThatIsNotFiniteEndsTheRun) {
   }
 }
 
+TEST(Run, LossWithoutForwardOfTheLastStageSaysSo) {
+  Program program = makeGPipe(2, 1);
+  Instruction &forward = program.ranks[1].instructions[1];
+  ASSERT_EQ(forward.op, Op::Forward);
+  forward.op = Op::Recompute;
+  RunOptions options;
+  options.force = true;
+  const RunReport report =
+      runToError(program, ErrorKind::NotFinite, {}, options);
+  EXPECT_EQ(report.error.message,
+            "rank 1, step 0: there is no loss, because no forward of the last "
+            "stage, 1, is on this rank; add it to the program");
+}
+
 TEST(Run, ModelThatDoesNotSuitTheProgramIsRefused) {
   RunReport report = runProgram(
       makeGPipe(2, 1),
@@ -496,8 +513,9 @@ TEST(Watchdog, DeadlockEndsWithTheCycle) {
                              "1 from 0` for rank 0's `send activation 0 mb 1 "
                              "to 1`"))
       << text;
-  EXPECT_TRUE(contains(text, "[deadlock]")) << text;
+  EXPECT_TRUE(contains(text, "): deadlock: ")) << text;
   EXPECT_TRUE(contains(text, "which stands behind")) << text;
+  EXPECT_NE(text.back(), '\n');
 }
 
 TEST(Watchdog, QueuesThatStandBehindOthersAreNamed) {
@@ -561,6 +579,48 @@ TEST(Watchdog, SlowActionIsNotAHang) {
             referenceLosses(program.problem, 1));
 }
 
+TEST(Watchdog, SlowLossIsNotAHang) {
+  Hooks hooks;
+  hooks.onLoss = [](double loss) {
+    if (!std::isnan(loss)) // rank 0 goes on and waits for rank 1
+      std::this_thread::sleep_for(200ms);
+    return loss;
+  };
+  RunOptions options;
+  options.timeout = 0.05;
+  const Program program = makeGPipe(2, 1);
+  EXPECT_EQ(runLosses(program, 2, hooks, options),
+            referenceLosses(program.problem, 2));
+}
+
+TEST(Watchdog, TimeOfASuspendedProcessDoesNotCount) {
+  const auto begin = AwakeTime::Clock::now();
+  AwakeTime awake(begin, 20ms);
+  EXPECT_EQ(awake.at(begin + 10ms), 10ms);
+  EXPECT_EQ(awake.at(begin + 25ms), 25ms);
+  EXPECT_EQ(awake.at(begin + 1h), 45ms); // suspended
+  EXPECT_EQ(awake.at(begin + 1h + 10ms), 55ms);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Watchdog, ThreadThatCannotStartIsADeviceError) {
+  // In a process of its own, where no stack of an earlier thread lies ready.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto start = [] {
+    const Program program = makeGPipe(1, 1);
+    const Recorder recorder(program);
+    RunControl control;
+    const rlimit nothing = {1, 1};
+    setrlimit(RLIMIT_AS, &nothing);
+    Watchdog watchdog(program, {}, recorder, control, 1, 1);
+    std::fputs(control.error().message.c_str(), stderr);
+    std::_Exit(control.error().kind == ErrorKind::DeviceError ? 7 : 8);
+  };
+  EXPECT_EXIT(start(), testing::ExitedWithCode(7),
+              "cannot start the thread of the watchdog: .*; run fewer ranks");
+}
+#endif
+
 TEST(Watchdog, SlowCallbackIsNotAHang) {
   RunOptions options;
   options.timeout = 0.05;
@@ -588,6 +648,7 @@ TEST(Watchdog, CallTimeoutNamesTheCall) {
       << text;
   EXPECT_TRUE(contains(text, "rank 1, queue 0: is inside `forward 1 mb 0`"))
       << text;
+  EXPECT_NE(text.back(), '\n');
 }
 
 } // namespace

@@ -349,6 +349,11 @@ bool Executor::runStep(int64_t step) {
   return !control.failed();
 }
 
+double Executor::loss() {
+  Working working(*this);
+  return model.loss();
+}
+
 void Executor::runItem(const Item &item, void *nativeQueue) {
   switch (item.kind) {
   case Item::Calls:

@@ -2,7 +2,7 @@
 
 #include "penstock/Runtime/Run.h"
 
-#include "penstock/Analysis/Verify.h"
+#include "penstock/Analysis/Report.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 #include "penstock/Runtime/Watchdog.h"
@@ -32,11 +32,25 @@ static Error checkProgram(const Program &program, bool force) {
   const Verdict verdict = verify(program);
   if (verdict.accepted())
     return {};
-  Error error{ErrorKind::Refused, "the verifier refuses the program",
+  Error error{ErrorKind::Refused, "the verifier refuses the program\n",
               verdict.findings.front().site};
   for (const Finding &finding : verdict.findings)
-    appendFinding(error.message, program, finding);
+    error.message += render(program, finding);
+  error.message.pop_back();
   return error;
+}
+
+/// Why a loss that is not finite may be so.
+static std::string describeLoss(const Program &program, int32_t rank,
+                                double loss) {
+  const int32_t last = program.problem.numStages() - 1;
+  for (const Instruction &inst : program.ranks[rank].instructions)
+    if (inst.op == Op::Forward && inst.stage == last)
+      return std::string("the loss is ") +
+             (std::isnan(loss) ? "not a number" : "infinite") +
+             "; lower the learning rate or check the input";
+  return "there is no loss, because no forward of the last stage, " +
+         std::to_string(last) + ", is on this rank; add it to the program";
 }
 
 namespace {
@@ -112,7 +126,7 @@ public:
   }
 
 private:
-  /// Ranks may be that many steps apart.
+  /// Ranks are fewer than so many steps apart.
   static constexpr int64_t kWindow = 4;
   struct Total {
     size_t numRanks = 0;
@@ -215,7 +229,7 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
           return;
         double loss = std::numeric_limits<double>::quiet_NaN();
         try {
-          loss = models[r]->loss();
+          loss = executors[r]->loss();
         } catch (...) {
           control.fail(
               {ErrorKind::ModelError,
@@ -227,9 +241,8 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
         if (hasLoss && !std::isfinite(loss)) {
           control.fail({ErrorKind::NotFinite,
                         "rank " + std::to_string(r) + ", step " +
-                            std::to_string(step) + ": the loss is " +
-                            (std::isnan(loss) ? "not a number" : "infinite") +
-                            "; lower the learning rate or check the input",
+                            std::to_string(step) + ": " +
+                            describeLoss(program, r, loss),
                         {r}});
           return;
         }

@@ -2,12 +2,13 @@
 
 #include "penstock/Runtime/Watchdog.h"
 
-#include "penstock/Analysis/Verify.h"
+#include "penstock/Analysis/Report.h"
 #include "penstock/Program/Text.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <system_error>
 
 namespace penstock::runtime {
 
@@ -105,21 +106,6 @@ static std::string describeWait(const Program &program, int32_t rank,
   return "stands before " + what;
 }
 
-void appendFinding(std::string &text, const Program &program,
-                   const Finding &finding) {
-  auto append = [&](const char *indent, Site site, const std::string &words) {
-    text.append(text.empty() || text.back() == '\n' ? "" : "\n")
-        .append(indent)
-        .append(describe(program, site))
-        .append(": ")
-        .append(words);
-  };
-  append("", finding.site, finding.message);
-  text.append(" [").append(name(finding.rule)).append("]");
-  for (const Note &note : finding.notes)
-    append("  ", note.site, note.text);
-}
-
 std::string describeHang(const Program &program, const Recorder &recorder) {
   const Matching matching = matchTransfers(program);
   const Snapshot snapshot = takeSnapshot(program, recorder, matching);
@@ -146,10 +132,10 @@ std::string describeHang(const Program &program, const Recorder &recorder) {
   // The host transports let the members of a group progress independently.
   const DeadlockResult result =
       explainBlocked(program, Semantics::Documented, snapshot.done);
-  if (result.ok)
-    return text;
-  appendFinding(text, program,
-                describeDeadlock(program, result, Semantics::Documented));
+  if (!result.ok)
+    text += render(program,
+                   describeDeadlock(program, result, Semantics::Documented));
+  text.pop_back(); // the last line ends without a newline
   return text;
 }
 
@@ -163,8 +149,15 @@ Watchdog::Watchdog(const Program &program,
                    double timeout, double callTimeout)
     : program(program), executors(std::move(executors)), recorder(recorder),
       control(control), timeout(timeout), callTimeout(callTimeout) {
-  if (timeout > 0 || callTimeout > 0)
+  if (timeout <= 0 && callTimeout <= 0)
+    return;
+  try {
     thread = std::thread([this] { watch(); });
+  } catch (const std::system_error &error) {
+    control.fail({ErrorKind::DeviceError,
+                  std::string("cannot start the thread of the watchdog: ") +
+                      error.what() + "; run fewer ranks in one process"});
+  }
 }
 
 Watchdog::~Watchdog() {
@@ -189,9 +182,11 @@ void Watchdog::watch() {
                               : std::max(timeout, callTimeout);
   const auto period =
       std::chrono::duration<double>(std::clamp(shortest / 20, 0.002, 0.2));
+  AwakeTime awake(Clock::now(),
+                  std::chrono::duration_cast<Clock::duration>(2 * period));
   uint64_t lastProgress = 0;
   // When something last ended, and when something was last at work.
-  auto lastEnd = Clock::now(), lastAlive = lastEnd;
+  Clock::duration lastEnd{0}, lastAlive{0};
   std::unique_lock lock(mutex);
   while (!wake.wait_for(lock, period, [&] { return stopping; }) &&
          !control.failed()) {
@@ -202,7 +197,7 @@ void Watchdog::watch() {
       outstanding |= executor->stepping();
       working |= executor->working();
     }
-    const auto now = Clock::now();
+    const Clock::duration now = awake.at(Clock::now());
     if (progress != lastProgress || !outstanding || hostAtWork.load() > 0)
       lastEnd = lastAlive = now;
     if (working)

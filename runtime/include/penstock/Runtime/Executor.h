@@ -62,6 +62,9 @@ public:
   /// Issues one step and waits for its end. False when the run has failed.
   bool runStep(int64_t step);
 
+  /// Model::loss of the step that has ended. May throw.
+  double loss();
+
   /// Items that have ended since the beginning.
   uint64_t progress() const { return ended.load(std::memory_order_relaxed); }
   /// True when some queue of this rank works, rather than waits: it is inside a

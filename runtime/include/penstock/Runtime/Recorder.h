@@ -49,7 +49,6 @@ public:
   /// \name At any time
   /// @{
 
-  const Program &getProgram() const { return program; }
   /// The step that the rank is in, or was in last; -1 before the first.
   int64_t currentStep(int32_t rank) const {
     return ranks[rank].step.load(std::memory_order_acquire);

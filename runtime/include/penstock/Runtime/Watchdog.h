@@ -12,10 +12,32 @@
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Runtime/Executor.h"
 
+#include <algorithm>
 #include <span>
 #include <thread>
 
 namespace penstock::runtime {
+
+/// Time in which the process was awake: what passes between two looks counts
+/// only up to a limit, so that a suspended process does not time out.
+class AwakeTime {
+public:
+  using Clock = std::chrono::steady_clock;
+  AwakeTime(Clock::time_point now, Clock::duration limit)
+      : last(now), limit(limit) {}
+
+  /// The time since the beginning.
+  Clock::duration at(Clock::time_point now) {
+    total += std::min(now - last, limit);
+    last = now;
+    return total;
+  }
+
+private:
+  Clock::time_point last;
+  const Clock::duration limit;
+  Clock::duration total{0};
+};
 
 class Watchdog {
 public:
@@ -44,12 +66,8 @@ private:
   std::thread thread;
 };
 
-/// Appends a finding of the verifier, with its notes, as lines of text.
-void appendFinding(std::string &text, const Program &program,
-                   const Finding &finding);
-
 /// Per rank the instruction that each queue is in or stands before, and for
-/// whom it waits; then the cycle of waits. Complete lines.
+/// whom it waits; then the cycle of waits. Lines, the last without a newline.
 std::string describeHang(const Program &program, const Recorder &recorder);
 
 } // namespace penstock::runtime
