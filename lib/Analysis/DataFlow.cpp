@@ -311,11 +311,3 @@ void DataFlow::accumulate(uint32_t i) {
 void penstock::checkDataFlow(const Program &program, Findings &findings) {
   DataFlow(program, findings).run();
 }
-
-std::string penstock::describe(const Tensor &tensor) {
-  const char *kind = tensor.kind == TensorKind::Activation ? "activation "
-                     : tensor.kind == TensorKind::Gradient ? "gradient "
-                                                           : "stash ";
-  return kind + std::to_string(tensor.stage) + " mb " +
-         std::to_string(tensor.microbatch);
-}

@@ -4,18 +4,10 @@
 
 #include "Channels.h"
 
-#include "penstock/Program/Text.h"
-
 using namespace penstock;
 
 static const Instruction &at(const Program &program, Site site) {
   return program.ranks[site.rank].instructions[site.instruction];
-}
-
-std::string penstock::quoted(const Instruction &inst) {
-  std::string text = "`";
-  text += describe(inst);
-  return text += '`';
 }
 
 std::string penstock::quoted(const Program &program, Site site) {

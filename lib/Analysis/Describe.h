@@ -8,6 +8,7 @@
 #define PENSTOCK_LIB_ANALYSIS_DESCRIBE_H
 
 #include "penstock/Analysis/Verify.h"
+#include "penstock/Program/Text.h"
 
 namespace penstock {
 
@@ -24,7 +25,6 @@ std::vector<Note> notesOfCycle(const Program &program,
 Finding describeDeadlock(const Program &program, const DeadlockResult &result,
                          Semantics semantics, std::optional<int64_t> capacity);
 /// "`send activation 0 mb 1 to 1`"
-std::string quoted(const Instruction &inst);
 std::string quoted(const Program &program, Site site);
 
 } // namespace penstock

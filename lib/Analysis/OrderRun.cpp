@@ -1,15 +1,16 @@
 //===- OrderRun.cpp - An order can run across ranks -----------------------===//
 //
 // The literature's rule: each rank runs its actions strictly in order, and an
-// action starts when its operands are there, wherever they come from. A rank
-// that cannot go on waits for the one action that makes its next operand.
+// action starts when what it needs has ended, on whatever rank. A rank that
+// cannot go on waits for one such action, so that the waits lead to a cycle.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Describe.h"
 #include "Rules.h"
 
-#include <array>
+#include "penstock/Analysis/RunOrder.h"
+
 #include <utility>
 
 using namespace penstock;
@@ -19,21 +20,14 @@ namespace {
 class OrderRun {
 public:
   explicit OrderRun(const Program &program)
-      : program(program), problem(program.problem),
+      : program(program), problem(program.problem), index(problem),
         next(program.ranks.size(), 0), waiting(program.ranks.size(), kNone),
-        blocked(program.ranks.size()) {
-    const size_t numPairs = static_cast<size_t>(problem.numStages()) *
-                            static_cast<size_t>(problem.numMicrobatches);
-    makers.assign(numPairs, {kNoInstruction, kNoInstruction});
-    waiters.assign(2 * numPairs, kNone);
+        blocked(program.ranks.size()), waiters(index.size(), kNone),
+        makers(index.size(), kNoInstruction) {
     for (const RankProgram &rank : program.ranks)
-      for (uint32_t i = 0; i < rank.instructions.size(); ++i) {
-        const Instruction &inst = rank.instructions[i];
-        if (makes(inst, TensorKind::Activation))
-          makers[pair(inst.stage, inst.microbatch)][0] = i;
-        if (makes(inst, TensorKind::Gradient))
-          makers[pair(inst.stage, inst.microbatch)][1] = i;
-      }
+      for (uint32_t i = 0; i < rank.instructions.size(); ++i)
+        if (size_t made = madeBy(rank.instructions[i]); made < index.size())
+          makers[made] = i;
   }
 
   /// The ranks that cannot go on wait in a circle: the cycle, or nothing.
@@ -59,61 +53,45 @@ private:
     Site action, maker;
   };
 
-  static bool makes(const Instruction &inst, TensorKind kind) {
-    return kind == TensorKind::Activation
-               ? inst.op == Op::Forward
-               : inst.op == Op::Backward || inst.op == Op::BackwardInput;
-  }
-  size_t pair(int32_t stage, int32_t mb) const {
-    return static_cast<size_t>(stage) * problem.numMicrobatches + mb;
-  }
-  Site maker(const Tensor &t) const {
-    return {
-        problem.rankOf(t.stage, t.microbatch),
-        makers[pair(t.stage, t.microbatch)][t.kind == TensorKind::Gradient]};
+  /// The F, B or I that an instruction is, by index; else an index too large.
+  size_t madeBy(const Instruction &inst) const {
+    if (inst.op == Op::Forward)
+      return index.forward(inst.stage, inst.microbatch);
+    if (inst.op == Op::Backward || inst.op == Op::BackwardInput)
+      return index.backward(inst.stage, inst.microbatch);
+    return index.size();
   }
 
   /// Runs a rank until it ends or waits.
   void advance(uint32_t r, std::vector<uint32_t> &ready) {
     const auto &insts = program.ranks[r].instructions;
     for (uint32_t first; (first = next[r]) < insts.size();) {
-      uint32_t end = first + 1;
-      while (end < insts.size() && insts[end].joined)
-        ++end;
+      const uint32_t end = itemEnd(insts, first);
       for (uint32_t i = first; i < end; ++i)
         if (waits(r, i))
           return;
       next[r] = end;
       for (uint32_t i = first; i < end; ++i)
-        for (unsigned kind = 0; kind < 2; ++kind)
-          if (makes(insts[i], static_cast<TensorKind>(kind))) {
-            uint32_t &list =
-                waiters[2 * pair(insts[i].stage, insts[i].microbatch) + kind];
-            for (uint32_t w = std::exchange(list, kNone); w != kNone;
-                 w = waiting[w])
-              ready.push_back(w);
-          }
+        if (size_t made = madeBy(insts[i]); made < index.size())
+          for (uint32_t w = std::exchange(waiters[made], kNone); w != kNone;
+               w = waiting[w])
+            ready.push_back(w);
     }
   }
 
-  /// If an operand of the action is not there yet, queues the rank for it.
+  /// If what the action needs is not there yet, queues the rank for it.
   bool waits(uint32_t r, uint32_t i) {
+    const Instruction &inst = program.ranks[r].instructions[i];
     bool missing = false;
-    forEachAccess(program.ranks[r].instructions[i], problem.numStages(),
-                  [&](const Access &access) {
-                    const Tensor &t = access.tensor;
-                    if (missing || access.mode != Access::Read ||
-                        t.kind == TensorKind::Stash)
-                      return;
-                    const Site m = maker(t);
-                    if (m.instruction < next[m.rank])
-                      return;
-                    missing = true;
-                    uint32_t &list = waiters[2 * pair(t.stage, t.microbatch) +
-                                             (t.kind == TensorKind::Gradient)];
-                    waiting[r] = std::exchange(list, r);
-                    blocked[r] = {{static_cast<int32_t>(r), i}, m};
-                  });
+    forEachPredecessor(index, inst, [&](size_t needed, int32_t stage) {
+      const Site maker = {problem.rankOf(stage, inst.microbatch),
+                          makers[needed]};
+      if (missing || maker.instruction < next[maker.rank])
+        return;
+      missing = true;
+      waiting[r] = std::exchange(waiters[needed], r);
+      blocked[r] = {{static_cast<int32_t>(r), i}, maker};
+    });
     return missing;
   }
 
@@ -132,27 +110,35 @@ private:
 
   const Program &program;
   const Problem &problem;
+  const OrderIndex index;
   std::vector<uint32_t> next;    ///< of each rank, the item to run
-  std::vector<uint32_t> waiting; ///< next rank that waits for the same tensor
+  std::vector<uint32_t> waiting; ///< next rank that waits for the same action
   std::vector<Blocked> blocked;
-  std::vector<uint32_t> waiters; ///< of each tensor, the first rank
-  std::vector<std::array<uint32_t, 2>> makers; ///< of activation and gradient
+  std::vector<uint32_t> waiters; ///< of each F, B or I, the first rank
+  std::vector<uint32_t> makers;  ///< of each, its instruction
 };
 
 } // namespace
 
+std::vector<Site> penstock::findOrderCycle(const Program &order) {
+  return OrderRun(order).run();
+}
+
+Failure penstock::explainOrderCycle(const Program &order,
+                                    const std::vector<Site> &cycle) {
+  const Site late = cycle[1], early = cycle[2 % cycle.size()];
+  std::string text = "the order cannot run: " + describeCycle(order, cycle);
+  if (late.instruction != early.instruction)
+    text += ". Put " + quoted(order, late) + " before " + quoted(order, early) +
+            " on rank " + std::to_string(late.rank) + ".";
+  return {text, cycle[0]};
+}
+
 std::vector<Site> penstock::checkOrderRuns(const Program &program,
                                            Findings &findings) {
-  std::vector<Site> cycle = OrderRun(program).run();
-  if (!cycle.empty()) {
-    const Site late = cycle[1], early = cycle[2 % cycle.size()];
-    std::string text =
-        "the order cannot run: " + describeCycle(program, cycle) + ". ";
-    if (late.instruction != early.instruction)
-      text += "Put " + quoted(program, late) + " before " +
-              quoted(program, early) + " on rank " + std::to_string(late.rank) +
-              ".";
-    findings.add(cycle[0], text, notesOfCycle(program, cycle));
-  }
+  std::vector<Site> cycle = findOrderCycle(program);
+  if (!cycle.empty())
+    findings.add(cycle[0], explainOrderCycle(program, cycle).message,
+                 notesOfCycle(program, cycle));
   return cycle;
 }

@@ -52,9 +52,6 @@ inline bool hasModestTables(const Program &program) {
          std::max<size_t>(1 << 20, program.numInstructions());
 }
 
-/// "activation 1 mb 0", "stash 2 mb 3"
-std::string describe(const Tensor &tensor);
-
 } // namespace penstock
 
 #endif // PENSTOCK_LIB_ANALYSIS_RULES_H

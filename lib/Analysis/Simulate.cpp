@@ -15,13 +15,6 @@ namespace penstock {
 // Orders
 //===----------------------------------------------------------------------===//
 
-static std::string quote(const Instruction &inst) {
-  std::string text = "`";
-  text += describe(inst);
-  text += '`';
-  return text;
-}
-
 Status checkActions(const Program &order) {
   const Problem &problem = order.problem;
   const OrderIndex index(problem);
@@ -40,7 +33,7 @@ Status checkActions(const Program &order) {
         continue;
       const Site site{static_cast<int32_t>(rank), static_cast<uint32_t>(i)};
       auto refuse = [&](const std::string &why) {
-        return Failure{quote(inst) + ' ' + why, site};
+        return Failure{quoted(inst) + ' ' + why, site};
       };
       if (inst.stage < 0 || inst.stage >= problem.numStages() ||
           inst.microbatch < 0 || inst.microbatch >= problem.numMicrobatches)
@@ -74,63 +67,9 @@ Status checkActions(const Program &order) {
   inst.stage = static_cast<int32_t>(row % index.stages);
   inst.microbatch = static_cast<int32_t>(missing % index.microbatches);
   const int32_t owner = problem.rankOf(inst.stage, inst.microbatch);
-  return Failure{quote(inst) + " is missing; add it to rank " +
+  return Failure{quoted(inst) + " is missing; add it to rank " +
                      std::to_string(owner),
                  {owner, kNoInstruction}};
-}
-
-Failure explainStuckOrder(const Program &order,
-                          const std::vector<uint32_t> &position) {
-  const Problem &problem = order.problem;
-  const OrderIndex index(problem);
-  std::vector<uint8_t> done(index.size(), 0);
-  for (size_t rank = 0; rank < order.ranks.size(); ++rank)
-    for (uint32_t i = 0; i < position[rank]; ++i) {
-      const Instruction &inst = order.ranks[rank].instructions[i];
-      if (inst.op == Op::Forward)
-        done[index.forward(inst.stage, inst.microbatch)] = 1;
-      else if (inst.op == Op::Backward || inst.op == Op::BackwardInput)
-        done[index.backward(inst.stage, inst.microbatch)] = 1;
-    }
-
-  // Every stuck rank waits for one other or for itself, so that going from wait
-  // to wait ends in a cycle.
-  struct Wait {
-    Site site;
-    std::string text;
-  };
-  std::vector<Wait> path;
-  std::vector<int32_t> visited(order.ranks.size(), -1);
-  int32_t rank = 0;
-  while (position[rank] == order.ranks[rank].instructions.size())
-    ++rank;
-  while (visited[rank] < 0) {
-    visited[rank] = static_cast<int32_t>(path.size());
-    const auto &list = order.ranks[rank].instructions;
-    int32_t next = rank;
-    for (uint32_t i = position[rank], end = itemEnd(list, i); i < end; ++i)
-      forEachPredecessor(index, list[i], [&](size_t needed, int32_t stage) {
-        const bool found = path.size() > static_cast<size_t>(visited[rank]);
-        if (done[needed] || found)
-          return;
-        Instruction cause = list[i];
-        cause.op = needed < index.forward(index.stages, 0) ? Op::Forward
-                                                           : Op::Backward;
-        cause.stage = stage;
-        next = problem.rankOf(stage, cause.microbatch);
-        path.push_back({{rank, i},
-                        "rank " + std::to_string(rank) + " stands at " +
-                            quote(list[i]) + ", which needs " + quote(cause) +
-                            " of rank " + std::to_string(next)});
-      });
-    rank = next;
-  }
-  std::string text;
-  for (size_t i = visited[rank]; i < path.size(); ++i)
-    text += (text.empty() ? "" : "; ") + path[i].text;
-  return Failure{"the order cannot run: " + text +
-                     "; move one of the needed actions forward",
-                 path[visited[rank]].site};
 }
 
 //===----------------------------------------------------------------------===//

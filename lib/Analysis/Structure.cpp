@@ -5,6 +5,7 @@
 
 #include "penstock/Program/Text.h"
 
+#include <numeric>
 #include <tuple>
 
 using namespace penstock;
@@ -96,9 +97,8 @@ private:
       const Instruction &inst = insts[i];
       return std::tuple(inst.op, inst.payload, inst.stage, inst.microbatch, i);
     };
-    std::vector<uint32_t> members = {first};
-    for (uint32_t i = first + 1; i < insts.size() && insts[i].joined; ++i)
-      members.push_back(i);
+    std::vector<uint32_t> members(itemEnd(insts, first) - first);
+    std::iota(members.begin(), members.end(), first);
     std::sort(members.begin(), members.end(),
               [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
     for (size_t k = 1; k < members.size(); ++k) {

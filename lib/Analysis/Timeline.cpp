@@ -2,7 +2,6 @@
 
 #include "penstock/Analysis/Timeline.h"
 
-#include "penstock/Analysis/LiveRanges.h"
 #include "penstock/Program/Text.h"
 
 #include <algorithm>

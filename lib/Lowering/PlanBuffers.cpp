@@ -353,16 +353,6 @@ void WaitPlanner::plan(RankProgram &rank) {
 // Both
 //===----------------------------------------------------------------------===//
 
-static std::string nameOf(const Tensor &tensor) {
-  std::string text = tensor.kind == TensorKind::Activation ? "activation "
-                     : tensor.kind == TensorKind::Gradient ? "gradient "
-                                                           : "stash ";
-  text += std::to_string(tensor.stage);
-  text += " mb ";
-  text += std::to_string(tensor.microbatch);
-  return text;
-}
-
 /// Moves transfers to their queue and gives every live range a slot of its own.
 static Status spread(const Problem &problem, LiveRangeFinder &finder,
                      RankProgram &rank, int32_t number,
@@ -384,10 +374,10 @@ static Status spread(const Problem &problem, LiveRangeFinder &finder,
         list[i].slots[access.role] = range;
         if (range != kNoSlot || failure)
           return;
-        const std::string tensor = nameOf(access.tensor);
+        const std::string tensor = describe(access.tensor);
         failure = Failure{tensor + " is not on rank " + std::to_string(number) +
-                              " when `" + describe(list[i]) +
-                              "` reads it; insert what computes or receives it "
+                              " when " + quoted(list[i]) +
+                              " reads it; insert what computes or receives it "
                               "before",
                           {number, i}};
       });

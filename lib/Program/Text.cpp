@@ -215,10 +215,8 @@ public:
     writeSlotSizes();
     os << " {\n";
     const auto &instructions = rank.instructions;
-    for (size_t i = 0; i < instructions.size();) {
-      size_t end = i + 1;
-      while (end < instructions.size() && instructions[end].joined)
-        ++end;
+    for (uint32_t i = 0, end; i < instructions.size();) {
+      end = itemEnd(instructions, i);
       writeItem(i, end);
       i = end;
     }
@@ -308,6 +306,21 @@ std::string describe(const Instruction &inst) {
   std::string text;
   Writer os(text);
   writeHead(os, inst);
+  return text;
+}
+
+std::string quoted(const Instruction &inst) {
+  std::string text = "`";
+  text += describe(inst);
+  return text += '`';
+}
+
+std::string describe(const Tensor &tensor) {
+  std::string text = tensor.kind == TensorKind::Activation ? "activation "
+                     : tensor.kind == TensorKind::Gradient ? "gradient "
+                                                           : "stash ";
+  Writer os(text);
+  os << tensor.stage << " mb " << tensor.microbatch;
   return text;
 }
 

@@ -18,14 +18,6 @@
 
 namespace penstock {
 
-/// Index behind the last instruction of the item that starts at `begin`.
-inline uint32_t itemEnd(std::span<const Instruction> list, uint32_t begin) {
-  uint32_t end = begin + 1;
-  while (end < list.size() && list[end].joined)
-    ++end;
-  return end;
-}
-
 struct LiveRange {
   TensorKind kind = TensorKind::Activation;
   int32_t stage = 0;

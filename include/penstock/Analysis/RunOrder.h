@@ -64,10 +64,11 @@ inline void forEachPredecessor(const OrderIndex &index,
 /// rank of its stage. The failure names the action.
 Status checkActions(const Program &order);
 
-/// What keeps an order from going on when rank r has come to instruction
-/// position[r]: the cycle of waits in words.
-Failure explainStuckOrder(const Program &order,
-                          const std::vector<uint32_t> &position);
+/// The cycle of waits in which an order that checkActions accepts gets stuck:
+/// action and what it needs in turn; empty when the order can run.
+std::vector<Site> findOrderCycle(const Program &order);
+/// That cycle in words.
+Failure explainOrderCycle(const Program &order, const std::vector<Site> &cycle);
 
 /// An item of actions that has run. Its members end together: an overlap hands
 /// over nothing before its end.
@@ -118,9 +119,9 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
     if (begin == list.size())
       return;
     Time start = item.endTime, length = 0;
-    uint32_t end = begin;
-    do {
-      const Instruction &inst = list[end];
+    const uint32_t end = itemEnd(list, begin);
+    for (uint32_t i = begin; i < end; ++i) {
+      const Instruction &inst = list[i];
       forEachPredecessor(index, inst, [&](size_t needed, int32_t stage) {
         if (ended[needed] == kNotYet) {
           blockedOn[rank] = needed;
@@ -131,8 +132,7 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
                                       : ended[needed] + latency(stage, inst));
       });
       length += duration(inst);
-      ++end;
-    } while (end < list.size() && list[end].joined);
+    }
     if (blockedOn[rank] != kNothing)
       return;
     item = {rank, begin, end, start, start + length};
@@ -171,14 +171,9 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
     }
   }
 
-  std::vector<uint32_t> position(numRanks);
-  bool stuck = false;
-  for (size_t rank = 0; rank < numRanks; ++rank) {
-    position[rank] = current[rank].end;
-    stuck |= position[rank] < order.ranks[rank].instructions.size();
-  }
-  if (stuck)
-    return explainStuckOrder(order, position);
+  for (size_t rank = 0; rank < numRanks; ++rank)
+    if (current[rank].end < order.ranks[rank].instructions.size())
+      return explainOrderCycle(order, findOrderCycle(order));
   return success();
 }
 

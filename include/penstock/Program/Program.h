@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,14 @@ inline bool isCollective(Op op) {
 }
 /// Uses a communicator: keeps host order with all that uses the same one.
 inline bool usesComm(Op op) { return isTransfer(op) || isCollective(op); }
+
+/// Index behind the last instruction of the item that starts at `begin`.
+inline uint32_t itemEnd(std::span<const Instruction> list, uint32_t begin) {
+  uint32_t end = begin + 1;
+  while (end < list.size() && list[end].joined)
+    ++end;
+  return end;
+}
 
 /// The instructions of one rank, in host issue order.
 struct RankProgram {

@@ -27,6 +27,10 @@ std::string_view name(Payload payload);
 /// "forward 0 mb 3", "send activation 0 mb 1 to 1", "recv gradient 2 mb 0 from
 /// 3", "all_reduce 3", "step".
 std::string describe(const Instruction &inst);
+/// The same in back quotes.
+std::string quoted(const Instruction &inst);
+/// "activation 1 mb 0", "stash 2 mb 3"
+std::string describe(const Tensor &tensor);
 
 /// "rank 2, instruction 17 (recv gradient 3 mb 1 from 3)", as far as the site
 /// goes. The site may be out of range: then only its numbers are named.

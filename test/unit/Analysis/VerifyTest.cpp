@@ -614,6 +614,19 @@ TEST(Order, ThatCannotRunOnOneRank) {
                 2);
 }
 
+/// What is issued together hands over nothing before its end.
+TEST(Order, ThatCannotRunInOneItem) {
+  Program program = makeProgram(1, 1);
+  RankBuilder(program, 0).f(0, 0).i(0, 0).with().w(0, 0);
+  expectFinding(
+      verifyOrder(program), Rule::Deadlock, {0, 2},
+      "the order cannot run: rank 0 waits in `backward_weight 0 mb 0`, which "
+      "is issued together with `backward_input 0 mb 0`, which is issued "
+      "together with `backward_weight 0 mb 0`. Put `backward_input 0 mb 0` "
+      "before `backward_weight 0 mb 0` on rank 0.",
+      2);
+}
+
 TEST(Order, WithTransfersOrSlots) {
   Program program = smallProgram();
   program.ranks[1].slotBytes = {8};

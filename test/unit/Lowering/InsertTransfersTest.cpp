@@ -213,18 +213,19 @@ TEST(InsertTransfers, SaysWhyAnOrderCannotRun) {
   std::swap(broken.ranks[1].instructions[1], broken.ranks[1].instructions[2]);
   EXPECT_EQ(
       failure(broken).message,
-      "the order cannot run: rank 0 stands at `backward 0 mb 0`, which "
-      "needs `backward 1 mb 0` of rank 1; rank 1 stands at `forward 1 mb "
-      "1`, which needs `forward 0 mb 1` of rank 0; move one of the needed "
-      "actions forward");
+      "the order cannot run: rank 0 waits in `backward 0 mb 0`, which waits "
+      "for rank 1's `backward 1 mb 0`, which stands behind `forward 1 mb 1`, "
+      "which waits for rank 0's `forward 0 mb 1`, which stands behind "
+      "`backward 0 mb 0`. Put `backward 1 mb 0` before `forward 1 mb 1` on "
+      "rank 1.");
   EXPECT_EQ(failure(broken).site, (Site{0, 1}));
 
   broken = order;
   std::swap(broken.ranks[1].instructions[0], broken.ranks[1].instructions[1]);
   EXPECT_EQ(failure(broken).message,
-            "the order cannot run: rank 1 stands at `backward 1 mb 0`, which "
-            "needs `forward 1 mb 0` of rank 1; move one of the needed actions "
-            "forward");
+            "the order cannot run: rank 1 waits in `backward 1 mb 0`, which "
+            "waits for `forward 1 mb 0`, which stands behind `backward 1 mb "
+            "0`. Put `forward 1 mb 0` before `backward 1 mb 0` on rank 1.");
 
   broken = order;
   broken.ranks[1].instructions.erase(broken.ranks[1].instructions.begin() + 1);
