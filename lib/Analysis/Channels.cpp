@@ -19,7 +19,7 @@ public:
   /// Sorts `count` elements of `data` from `first` on by key, keys in order of
   /// first appearance; calls `bucket(first, count)` for each run of equal keys.
   template <typename KeyFn, typename BucketFn>
-  void sort(std::vector<uint32_t> &data, uint32_t first, uint32_t count,
+  void sort(BigArray<uint32_t> &data, uint32_t first, uint32_t count,
             KeyFn key, BucketFn bucket) {
     if (std::all_of(data.begin() + first, data.begin() + first + count,
                     [&](uint32_t d) { return key(d) == key(data[first]); })) {

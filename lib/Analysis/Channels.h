@@ -10,6 +10,7 @@
 #ifndef PENSTOCK_LIB_ANALYSIS_CHANNELS_H
 #define PENSTOCK_LIB_ANALYSIS_CHANNELS_H
 
+#include "BigArray.h"
 #include "penstock/Program/Program.h"
 
 #include <algorithm>
@@ -40,15 +41,16 @@ struct Channels {
   std::vector<uint32_t> base;
   /// Events that use a communicator, rank by rank in host order; the first of
   /// each rank, and the end.
-  std::vector<uint32_t> users, firstUser;
+  BigArray<uint32_t> users;
+  std::vector<uint32_t> firstUser;
   /// Of each user, the first user of its item; one more that begins an item.
-  std::vector<uint32_t> itemOf;
+  BigArray<uint32_t> itemOf;
   /// Transfers, as indices of `users`, grouped by channel end.
-  std::vector<uint32_t> byChannel;
+  BigArray<uint32_t> byChannel;
   /// By (comm, source, destination).
   std::vector<Channel> channels;
   /// Collectives, as indices of `users`, grouped by meeting.
-  std::vector<uint32_t> members;
+  BigArray<uint32_t> members;
   std::vector<Meeting> meetings;
 
   uint32_t send(const Channel &channel, uint32_t k) const {

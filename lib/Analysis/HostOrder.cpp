@@ -163,7 +163,7 @@ private:
 
   const Channels &channels;
   HostSteps *const steps;
-  std::vector<Other> others;              ///< of each user of a communicator
+  BigArray<Other> others;                 ///< of each user of a communicator
   std::vector<uint32_t> cursor, ready;    ///< per rank; ranks to look at
   std::vector<uint32_t> closure, mark;    ///< ranks of a closure, and when seen
   std::vector<uint32_t> arrived, counted; ///< ranks at each meeting; of each
