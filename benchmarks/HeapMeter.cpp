@@ -9,13 +9,19 @@
 
 static size_t alive = 0, most = 0; // The benchmarks have one thread.
 
-void *operator new(size_t size) {
-  void *pointer = std::malloc(size);
+static void *count(void *pointer) {
   if (!pointer)
     throw std::bad_alloc();
   alive += malloc_usable_size(pointer);
   most = std::max(most, alive);
   return pointer;
+}
+
+void *operator new(size_t size) { return count(std::malloc(size)); }
+
+void *operator new(size_t size, std::align_val_t alignment) {
+  const auto align = static_cast<size_t>(alignment);
+  return count(std::aligned_alloc(align, (size + align - 1) / align * align));
 }
 
 void operator delete(void *pointer) noexcept {
@@ -25,6 +31,10 @@ void operator delete(void *pointer) noexcept {
 }
 
 void operator delete(void *pointer, size_t) noexcept {
+  operator delete(pointer);
+}
+
+void operator delete(void *pointer, std::align_val_t) noexcept {
   operator delete(pointer);
 }
 
