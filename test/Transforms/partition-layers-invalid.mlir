@@ -25,7 +25,7 @@ pipe.schedule @s ranks(2) using(#pipe.one_f_one_b)
 
 // -----
 
-// expected-error @below {{there is no pipe.model @gpt}}
+// expected-error @below {{there is no pipe.model @gpt; define it, or drop the clause}}
 pipe.schedule @s model(@gpt) ranks(2) microbatches(2) using(#pipe.one_f_one_b)
 
 // -----

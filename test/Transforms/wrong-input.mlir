@@ -6,12 +6,12 @@ pipe.schedule @unknown_family ranks(2) microbatches(2) using(#pipe.one_b_one_f)
 
 // -----
 
-// expected-error @below {{a schedule needs at least one rank}}
+// expected-error @below {{a schedule needs at least one rank; write ranks(N) with N >= 1}}
 pipe.schedule @zero_ranks ranks(0) microbatches(2) using(#pipe.gpipe)
 
 // -----
 
-// expected-error @below {{a schedule needs at least one micro-batch}}
+// expected-error @below {{a schedule needs at least one micro-batch; write microbatches(N) with N >= 1}}
 pipe.schedule @zero_microbatches ranks(2) microbatches(0) using(#pipe.gpipe)
 
 // -----
@@ -34,6 +34,6 @@ pipe.schedule @infinite ranks(2) microbatches(2) using(#pipe.gpipe) costs(#pipe.
 
 pipe.schedule @no_such_rank ranks(2) microbatches(2) using(#pipe.gpipe) {
   stage 0 on 0
-  // expected-error @below {{stage 1 is on rank 7, but the schedule has 2 ranks}}
+  // expected-error @below {{stage 1 is on rank 7, but the schedule has 2 ranks; place it on a rank below 2, or raise ranks(N)}}
   stage 1 on 7
 }

@@ -168,12 +168,12 @@ pipe.cluster @c ranks(1) memory(-1)
 // Schedule
 //===----------------------------------------------------------------------===//
 
-// expected-error@+1 {{a schedule needs at least one rank}}
+// expected-error@+1 {{a schedule needs at least one rank; write ranks(N) with N >= 1}}
 pipe.schedule @s ranks(0) microbatches(1)
 
 // -----
 
-// expected-error@+1 {{a schedule needs at least one micro-batch}}
+// expected-error@+1 {{a schedule needs at least one micro-batch; write microbatches(N) with N >= 1}}
 pipe.schedule @s ranks(1) microbatches(0)
 
 // -----
@@ -213,13 +213,13 @@ pipe.schedule @s ranks(4) ranks(4)
 
 // -----
 
-// expected-error@+1 {{there is no pipe.model @m}}
+// expected-error@+1 {{there is no pipe.model @m; define it, or drop the clause}}
 pipe.schedule @s model(@m)
 
 // -----
 
 pipe.model @m { layer "a" }
-// expected-error@+1 {{there is no pipe.cluster @m}}
+// expected-error@+1 {{there is no pipe.cluster @m; define it, or drop the clause}}
 pipe.schedule @s cluster(@m)
 
 // -----
@@ -304,7 +304,7 @@ pipe.schedule @s ranks(2) microbatches(1) {
 // -----
 
 pipe.schedule @s ranks(2) microbatches(1) {
-  // expected-error@+1 {{stage 0 is on rank 2, but the schedule has 2 ranks}}
+  // expected-error@+1 {{stage 0 is on rank 2, but the schedule has 2 ranks; place it on a rank below 2, or raise ranks(N)}}
   stage 0 on 2
 }
 

@@ -439,19 +439,23 @@ TEST_F(ConvertTest, FaultsOfASpec) {
 }
 
 TEST_F(ConvertTest, FaultsOfPlaces) {
-  EXPECT_EQ(whyNot(R"(
+  EXPECT_EQ(
+      whyNot(R"(
     pipe.cluster @c ranks(1)
     pipe.schedule @s cluster(@c) microbatches(1) {
       stage 0 on 1
     })"),
-            "4: schedule @s: stage 0 is on rank 1, but there are 1 ranks\n");
-  EXPECT_EQ(whyNot(R"(
+      "4: schedule @s: stage 0 is on rank 1, but there are 1 ranks; place it "
+      "on a rank below 1\n");
+  EXPECT_EQ(
+      whyNot(R"(
     pipe.cluster @c ranks(1)
     pipe.schedule @s cluster(@c) microbatches(1) {
       rank 1 {
       }
     })"),
-            "4: schedule @s: rank 1 is out of range: there are 1 ranks\n");
+      "4: schedule @s: rank 1 is out of range: there are 1 ranks; write 0 to "
+      "0\n");
   EXPECT_EQ(whyNot(R"(
     pipe.schedule @s ranks(1) microbatches(1) {
       rank 0 {
@@ -500,7 +504,7 @@ TEST_F(ConvertTest, FaultsOfInstructions) {
       }
     })"),
             "4: schedule @s: `forward 0 mb 2`: there are only 2 "
-            "micro-batches\n");
+            "micro-batches; write 0 to 1, or raise microbatches(N)\n");
   // A wait means an earlier instruction, and not one of the same group.
   EXPECT_EQ(whyNot(R"(
     pipe.schedule @s ranks(1) microbatches(2) {
@@ -510,8 +514,9 @@ TEST_F(ConvertTest, FaultsOfInstructions) {
       }
     })"),
             "4: schedule @s: rank 0 waits for `forward 0 mb 1`, which does not "
-            "stand before\n");
-  EXPECT_EQ(whyNot(R"(
+            "stand before; move that forward, or drop the wait\n");
+  EXPECT_EQ(
+      whyNot(R"(
     pipe.schedule @s ranks(2) microbatches(2) {
       rank 0 {
         group after(send activation 0 mb 1 to 1) {
@@ -520,8 +525,8 @@ TEST_F(ConvertTest, FaultsOfInstructions) {
         }
       }
     })"),
-            "4: schedule @s: rank 0 waits for `send activation 0 mb 1 to 1`, "
-            "which does not stand before\n");
+      "4: schedule @s: rank 0 waits for `send activation 0 mb 1 to 1`, "
+      "which does not stand before; move that forward, or drop the wait\n");
 }
 
 TEST_F(ConvertTest, AmbiguousWaitIsNotWritten) {

@@ -114,7 +114,8 @@ private:
   FailureOr<OpTy> lookup(FlatSymbolRefAttr name) {
     if (auto op = SymbolTable::lookupNearestSymbolFrom<OpTy>(schedule, name))
       return op;
-    return fail() << "there is no " << OpTy::getOperationName() << ' ' << name,
+    return fail() << "there is no " << OpTy::getOperationName() << ' ' << name
+                  << "; define it, or drop the clause",
            failure();
   }
 
@@ -162,7 +163,8 @@ LogicalResult Extraction::readRanks() {
   for (RankOp op : schedule.getBody().getOps<RankOp>()) {
     if (op.getRank() >= numRanks)
       return fail(op) << "rank " << op.getRank()
-                      << " is out of range: there are " << numRanks << " ranks";
+                      << " is out of range: there are " << numRanks
+                      << " ranks; write 0 to " << numRanks - 1;
     if (failed(readRank(op)))
       return failure();
   }
@@ -218,7 +220,9 @@ LogicalResult Extraction::readRank(RankOp op) {
       std::optional<uint32_t> found = heads.find(ref, first);
       if (!found)
         return fail(&item) << "rank " << index << " waits for `"
-                           << describe(ref) << "`, which does not stand before";
+                           << describe(ref)
+                           << "`, which does not stand before; move that "
+                              "forward, or drop the wait";
       rank.waits.push_back(*found);
     }
   }
@@ -231,7 +235,10 @@ LogicalResult Extraction::readInstruction(InstructionOpInterface op,
   Instruction inst = op.getInstruction();
   if (inst.microbatch >= problem().numMicrobatches)
     return fail(op) << "`" << penstock::describe(inst) << "`: there are only "
-                    << problem().numMicrobatches << " micro-batches";
+                    << problem().numMicrobatches
+                    << " micro-batches; write 0 to "
+                    << problem().numMicrobatches - 1
+                    << ", or raise microbatches(N)";
   if (ArrayRef<int32_t> set = op.getRanks(); !set.empty()) {
     auto [it, inserted] = rankSets.try_emplace(
         std::vector<int32_t>(set.begin(), set.end()), rankSets.size());
@@ -275,7 +282,8 @@ LogicalResult Extraction::readStages() {
         const int32_t rank = op.getPlacement()[c];
         if (rank >= p.numRanks)
           return fail(op) << "stage " << s << " is on rank " << rank
-                          << ", but there are " << p.numRanks << " ranks";
+                          << ", but there are " << p.numRanks
+                          << " ranks; place it on a rank below " << p.numRanks;
         p.placement[c * numStages + s] = rank;
       }
     }

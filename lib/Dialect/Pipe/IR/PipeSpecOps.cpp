@@ -365,9 +365,11 @@ LogicalResult ScheduleOp::verify() {
   if (failed(verifyName(*this, getSymName())))
     return failure();
   if (getRanks() == 0)
-    return emit() << "a schedule needs at least one rank";
+    return emit()
+           << "a schedule needs at least one rank; write ranks(N) with N >= 1";
   if (getMicrobatches() == 0)
-    return emit() << "a schedule needs at least one micro-batch";
+    return emit() << "a schedule needs at least one micro-batch; write "
+                     "microbatches(N) with N >= 1";
   if (getRanks() != -1 &&
       failed(checkRange(emit, "ranks", getRanks(), 1, kMaxRanks)))
     return failure();
@@ -430,9 +432,10 @@ LogicalResult ScheduleOp::verifyRegions() {
       continue;
     for (int32_t rank : stage.getPlacement())
       if (rank >= getRanks())
-        return error(stage)
-               << "stage " << i << " is on rank " << rank
-               << ", but the schedule has " << getRanks() << " ranks";
+        return error(stage) << "stage " << i << " is on rank " << rank
+                            << ", but the schedule has " << getRanks()
+                            << " ranks; place it on a rank below " << getRanks()
+                            << ", or raise ranks(N)";
   }
   if (!stages.empty())
     for (auto [i, chain] : llvm::enumerate(getChains()))
@@ -462,10 +465,12 @@ LogicalResult ScheduleOp::verifyRegions() {
 LogicalResult ScheduleOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
   if (FlatSymbolRefAttr model = getModelAttr())
     if (!symbolTable.lookupNearestSymbolFrom<ModelOp>(*this, model))
-      return error(*this) << "there is no pipe.model " << model;
+      return error(*this) << "there is no pipe.model " << model
+                          << "; define it, or drop the clause";
   if (FlatSymbolRefAttr cluster = getClusterAttr())
     if (!symbolTable.lookupNearestSymbolFrom<ClusterOp>(*this, cluster))
-      return error(*this) << "there is no pipe.cluster " << cluster;
+      return error(*this) << "there is no pipe.cluster " << cluster
+                          << "; define it, or drop the clause";
   return success();
 }
 
