@@ -27,6 +27,8 @@ opt = "penstock-opt --verify-each"
 if os.environ.get("PENSTOCK_VERIFY_ROUNDTRIP"):
     opt += " --verify-roundtrip"
 config.substitutions.append((r"\bpenstock-opt\b", opt))
+# As users call it: it verifies ops after parsing only.
+config.substitutions.append(("%plain-opt", "penstock-opt"))
 
 # Tests of a part that this build leaves out say so with REQUIRES.
 for tool in os.listdir(bin_dir) if os.path.isdir(bin_dir) else []:

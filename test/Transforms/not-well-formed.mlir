@@ -6,6 +6,7 @@
 // RUN: penstock-opt %s --pipe-verify --split-input-file --verify-diagnostics
 // RUN: penstock-opt %s --pipe-simulate --split-input-file --verify-diagnostics
 // RUN: penstock-opt %s --pipe-compile=verify=false --split-input-file --verify-diagnostics
+// RUN: %plain-opt %s --pipe-compile=verify=false --split-input-file --verify-diagnostics
 
 // RUN: not penstock-translate %s --split-input-file --pipe-to-program 2>&1 | FileCheck %s
 // RUN: not penstock-translate %s --split-input-file --pipe-to-report 2>&1 | FileCheck %s
