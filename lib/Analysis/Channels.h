@@ -10,8 +10,8 @@
 #ifndef PENSTOCK_LIB_ANALYSIS_CHANNELS_H
 #define PENSTOCK_LIB_ANALYSIS_CHANNELS_H
 
-#include "BigArray.h"
 #include "penstock/Program/Program.h"
+#include "penstock/Support/Memory.h"
 
 #include <algorithm>
 
@@ -70,8 +70,8 @@ struct HostSteps {
     int32_t rank;
     uint32_t user; ///< the first one of an item
   };
-  std::vector<Member> members; ///< grouped by step
-  std::vector<uint32_t> ends;  ///< of each step, one past its last member
+  BigArray<Member> members; ///< grouped by step
+  BigArray<uint32_t> ends;  ///< of each step, one past its last member
 };
 
 /// True when the program ends under closure semantics even if every rank runs

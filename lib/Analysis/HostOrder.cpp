@@ -99,6 +99,7 @@ private:
   bool step(uint32_t r) {
     const uint32_t user = cursor[r];
     const Other other = others[user];
+    prefetch(&others[user], 16 * sizeof(Other));
     if (other.rank == kMeeting)
       return meet(r, other.user);
     if (isSingle(user) && isSingle(other.user)) {

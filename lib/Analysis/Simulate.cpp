@@ -3,11 +3,11 @@
 #include "penstock/Analysis/Simulate.h"
 
 #include "Channels.h"
-#include "Items.h"
 #include "penstock/Analysis/EventGraph.h"
 #include "penstock/Analysis/LiveRanges.h"
 #include "penstock/Analysis/RunOrder.h"
 #include "penstock/Program/Text.h"
+#include "penstock/Support/Memory.h"
 
 namespace penstock {
 
@@ -203,94 +203,106 @@ std::optional<Timing> simulateOrder(const Program &program) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// For each rank, the items that an item comes directly after, as compressed
-/// rows: those of the item that starts at instruction i are
-/// items[begin[i] .. begin[i + 1]).
-struct Predecessors {
-  std::vector<uint32_t> begin, items;
-};
-} // namespace
-
-static std::vector<Predecessors> findPredecessors(const Program &program) {
-  std::vector<Predecessors> result(program.ranks.size());
-  ItemWalk walk;
-  for (size_t r = 0; r < program.ranks.size(); ++r) {
-    Predecessors &rank = result[r];
-    rank.begin.reserve(program.ranks[r].instructions.size() + 1);
-    walk.walk(program.ranks[r], [&](uint32_t first, uint32_t end,
-                                    const std::vector<uint32_t> &before) {
-      rank.begin.push_back(static_cast<uint32_t>(rank.items.size()));
-      rank.items.insert(rank.items.end(), before.begin(), before.end());
-      rank.begin.resize(rank.begin.size() + end - first - 1,
-                        static_cast<uint32_t>(rank.items.size()));
-    });
-    rank.begin.push_back(static_cast<uint32_t>(rank.items.size()));
-  }
-  return result;
-}
-
-namespace {
-/// Runs the steps of a program one after the other.
+/// Runs the steps of a program one after the other. What an item comes directly
+/// after (see Items.h) has run before it: the last item on its queue, the last
+/// one on each of its communicators, and the ones that it waits for.
 class Player {
 public:
-  explicit Player(const Program &program)
-      : program(program), predecessors(findPredecessors(program)),
-        timing(makeTiming(program)), next(program.ranks.size(), 0) {}
+  explicit Player(const Program &program);
 
   /// Steps across ranks, in an order in which they can run. Before an item come
   /// the items of its rank that stand before it, which are local.
   void run(const Channels &channels, const HostSteps &steps);
   void run(const EventGraph &graph, const std::vector<uint32_t> &steps);
 
-  Timing finish() {
-    summarize(program, /*order=*/false, timing);
-    return std::move(timing);
-  }
+  Timing finish() { return std::move(timing); }
 
 private:
+  /// One rank, as far as it has come.
+  struct Clock {
+    uint32_t next = 0; ///< in host order, the item to run
+    std::array<double, 256> queueEnd{};
+    std::vector<uint16_t> comms; ///< that the rank uses, ascending
+    std::vector<double> commEnd; ///< of each
+
+    double &endOn(uint16_t comm) {
+      const auto at = std::lower_bound(comms.begin(), comms.end(), comm);
+      return commEnd[at - comms.begin()];
+    }
+  };
+
   /// One step. `forEachMember(fn)` calls fn(Site) for its instructions.
   template <typename ForEachMember>
   void play(ForEachMember &&forEachMember);
   void playLocal(int32_t rank, uint32_t until);
 
   const Program &program;
-  const std::vector<Predecessors> predecessors;
   Timing timing;
-  std::vector<uint32_t> next; ///< of each rank, the item to run
+  std::vector<Clock> clocks; ///< of each rank
 };
 } // namespace
+
+Player::Player(const Program &program)
+    : program(program), timing(makeTiming(program)),
+      clocks(program.ranks.size()) {
+  std::vector<bool> used(1 << 16);
+  for (size_t r = 0; r < program.ranks.size(); ++r) {
+    std::vector<uint16_t> &comms = clocks[r].comms;
+    for (const Instruction &inst : program.ranks[r].instructions)
+      if (usesComm(inst.op) && !used[inst.comm]) {
+        used[inst.comm] = true;
+        comms.push_back(inst.comm);
+      }
+    std::sort(comms.begin(), comms.end());
+    clocks[r].commEnd.resize(comms.size());
+    for (uint16_t comm : comms)
+      used[comm] = false;
+  }
+}
 
 template <typename ForEachMember>
 void Player::play(ForEachMember &&forEachMember) {
   double start = 0, length = 0;
   forEachMember([&](Site site) {
-    const Predecessors &before = predecessors[site.rank];
-    for (uint32_t i = before.begin[site.instruction],
-                  end = before.begin[site.instruction + 1];
-         i < end; ++i)
-      start = std::max(start, timing.end[site.rank][before.items[i]]);
-    const Instruction &inst =
-        program.ranks[site.rank].instructions[site.instruction];
+    Clock &clock = clocks[site.rank];
+    const RankProgram &rank = program.ranks[site.rank];
+    const Instruction &inst = rank.instructions[site.instruction];
+    prefetch(&inst, 8 * sizeof(Instruction));
+    prefetch(&timing.start[site.rank][site.instruction], 16 * sizeof(double));
+    prefetch(&timing.end[site.rank][site.instruction], 16 * sizeof(double));
+    start = std::max(start, clock.queueEnd[inst.queue]);
+    if (usesComm(inst.op))
+      start = std::max(start, clock.endOn(inst.comm));
+    for (uint32_t w = 0; w < inst.numWaits; ++w)
+      start = std::max(start,
+                       timing.end[site.rank][rank.waits[inst.firstWait + w]]);
     const double duration = durationOf(program.problem, inst);
     length =
         isTransfer(inst.op) ? std::max(length, duration) : length + duration;
   });
+  const double end = start + length;
   forEachMember([&](Site site) {
+    Clock &clock = clocks[site.rank];
+    const Instruction &inst =
+        program.ranks[site.rank].instructions[site.instruction];
+    clock.queueEnd[inst.queue] = end;
+    if (usesComm(inst.op))
+      clock.endOn(inst.comm) = end;
     timing.start[site.rank][site.instruction] = start;
-    timing.end[site.rank][site.instruction] = start + length;
+    timing.end[site.rank][site.instruction] = end;
   });
 }
 
 void Player::playLocal(int32_t rank, uint32_t until) {
   const auto &list = program.ranks[rank].instructions;
-  for (uint32_t begin = next[rank], end; begin < until; begin = end) {
+  for (uint32_t begin = clocks[rank].next, end; begin < until; begin = end) {
     end = itemEnd(list, begin);
     play([&](auto &&fn) {
       for (uint32_t i = begin; i < end; ++i)
         fn(Site{rank, i});
     });
   }
-  next[rank] = until;
+  clocks[rank].next = until;
 }
 
 void Player::run(const Channels &channels, const HostSteps &steps) {
@@ -303,14 +315,14 @@ void Player::run(const Channels &channels, const HostSteps &steps) {
         fn(rank, begin, itemEnd(program.ranks[rank].instructions, begin));
       }
     };
-    forEachItem([&](int32_t rank, uint32_t begin, uint32_t) {
+    forEachItem([&](int32_t rank, uint32_t begin, uint32_t end) {
       playLocal(rank, begin);
+      clocks[rank].next = end;
     });
     play([&](auto &&fn) {
       forEachItem([&](int32_t rank, uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; ++i)
           fn(Site{rank, i});
-        next[rank] = end;
       });
     });
     first = end;
@@ -325,7 +337,7 @@ void Player::run(const EventGraph &graph, const std::vector<uint32_t> &steps) {
     play([&](auto &&fn) { graph.forEachMember(step, fn); });
 }
 
-std::optional<Timing> simulateProgram(const Program &program) {
+std::optional<Timing> playProgram(const Program &program) {
   Player player(program);
   const Channels channels(program);
   HostSteps hostSteps;
@@ -339,6 +351,13 @@ std::optional<Timing> simulateProgram(const Program &program) {
     return std::nullopt;
   player.run(graph, steps);
   return player.finish();
+}
+
+std::optional<Timing> simulateProgram(const Program &program) {
+  std::optional<Timing> timing = playProgram(program);
+  if (timing)
+    summarize(program, /*order=*/false, *timing);
+  return timing;
 }
 
 } // namespace penstock

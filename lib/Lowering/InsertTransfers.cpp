@@ -10,6 +10,7 @@
 
 #include "penstock/Analysis/RunOrder.h"
 #include "penstock/Lowering/Lowering.h"
+#include "penstock/Support/Memory.h"
 
 #include <cmath>
 
@@ -140,8 +141,10 @@ void Inserter::reserve() {
                         ++sizes[to];
                       });
   }
-  for (size_t rank = 0; rank < lists.size(); ++rank)
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
     lists[rank].reserve(sizes[rank]);
+    prefault(lists[rank].data(), sizes[rank] * sizeof(Instruction));
+  }
 }
 
 /// Transfers of one instant wait for each other as long as nothing needs them,

@@ -23,16 +23,23 @@ namespace penstock {
 // Slots
 //===----------------------------------------------------------------------===//
 
-/// The queues in use, ascending.
-static std::vector<uint8_t> queuesOf(const RankProgram &rank) {
+/// What a rank makes use of.
+struct Usage {
+  std::vector<uint8_t> queues; ///< ascending
+  bool weights = false;        ///< weights are touched on another queue than 0
+};
+
+static Usage usageOf(const RankProgram &rank) {
   std::array<bool, 256> used{};
-  for (const Instruction &inst : rank.instructions)
+  Usage usage;
+  for (const Instruction &inst : rank.instructions) {
     used[inst.queue] = true;
-  std::vector<uint8_t> queues;
+    usage.weights |= inst.queue != 0 && !isTransfer(inst.op);
+  }
   for (unsigned queue = 0; queue < used.size(); ++queue)
     if (used[queue])
-      queues.push_back(static_cast<uint8_t>(queue));
-  return queues;
+      usage.queues.push_back(static_cast<uint8_t>(queue));
+  return usage;
 }
 
 namespace {
@@ -47,10 +54,10 @@ public:
   /// instructions, only when that item has ended before the one that takes the
   /// slot starts, so that no queue waits for another. The instructions name
   /// live ranges in `slots`.
-  std::vector<int32_t> plan(RankProgram &rank,
+  std::vector<int32_t> plan(RankProgram &rank, const Usage &usage,
                             const std::vector<LiveRange> &ranges,
                             const std::vector<double> &start,
-                            const std::vector<double> &end, double slack);
+                            const std::vector<double> &end);
 
 private:
   /// Slots of one size. Those from `head` on are free, the first of them
@@ -98,27 +105,27 @@ SlotPlanner::SlotPlanner(const Problem &problem)
   classOfSize.assign(sizes.size(), -1);
 }
 
-std::vector<int32_t> SlotPlanner::plan(RankProgram &rank,
+std::vector<int32_t> SlotPlanner::plan(RankProgram &rank, const Usage &usage,
                                        const std::vector<LiveRange> &ranges,
                                        const std::vector<double> &start,
-                                       const std::vector<double> &end,
-                                       double slack) {
+                                       const std::vector<double> &end) {
+  // An end and a start that are equal on paper may differ by rounding.
+  constexpr double kSlack = 1 + 1e-12;
   const auto &list = rank.instructions;
   const bool timed = !start.empty();
   std::vector<SizeClass> classes;
   std::vector<int32_t> slotOf(ranges.size(), kNoSlot);
-  std::vector<uint8_t> queues = queuesOf(rank);
   std::vector<std::vector<Ending>> endings(256); // per queue, by time
   std::vector<size_t> ended(256, 0);             // of them, those already freed
 
   size_t next = 0; // the live range that starts next
   for (uint32_t begin = 0, stop = 0; begin < list.size(); begin = stop) {
     stop = itemEnd(list, begin);
-    for (uint8_t queue : queues) {
+    for (uint8_t queue : usage.queues) {
       size_t &k = ended[queue];
       for (const auto &ending = endings[queue];
            k < ending.size() &&
-           (!timed || ending[k].time <= start[begin] + slack);
+           (!timed || ending[k].time <= start[begin] * kSlack);
            ++k)
         classes[ending[k].sizeClass].freed.push_back(ending[k].slot);
     }
@@ -174,7 +181,7 @@ public:
       : problem(problem), lastOnComm(1 << 16, kNoInstruction) {}
 
   /// Sets the waits of a rank whose instructions have slots.
-  void plan(RankProgram &rank);
+  void plan(RankProgram &rank, const Usage &usage);
 
 private:
   void touch(uint32_t inst, uint8_t queue, size_t cell, Access::Mode mode);
@@ -200,6 +207,7 @@ private:
   std::vector<uint32_t> known; ///< the clock of the item at hand
   std::vector<uint32_t> candidates;
   std::vector<uint32_t> lastOnComm;
+  std::vector<uint16_t> comms; ///< on this rank
 };
 
 } // namespace
@@ -266,22 +274,18 @@ void WaitPlanner::touchWeights(const RankProgram &rank, uint32_t i,
       touchStage(stage);
 }
 
-void WaitPlanner::plan(RankProgram &rank) {
+void WaitPlanner::plan(RankProgram &rank, const Usage &usage) {
   const size_t numSlots = rank.slotBytes.size();
   auto &list = rank.instructions;
   std::array<uint32_t, 256> lastOnQueue;
   lastOnQueue.fill(kNoInstruction);
-  const std::vector<uint8_t> queues = queuesOf(rank);
-  numQueues = queues.size();
+  numQueues = usage.queues.size();
   for (size_t q = 0; q < numQueues; ++q)
-    queueIndex[queues[q]] = static_cast<uint8_t>(q);
-  bool weights = false;
-  for (const Instruction &inst : list)
-    weights |= inst.queue != 0 && !isTransfer(inst.op);
+    queueIndex[usage.queues[q]] = static_cast<uint8_t>(q);
 
   size_t numCells = numSlots;
   stages.clear();
-  if (weights) {
+  if (usage.weights) {
     cellOfStage.resize(problem.stages.size(), -1);
     for (const Instruction &inst : list)
       if (inst.stage >= 0 && !isTransfer(inst.op) &&
@@ -309,7 +313,9 @@ void WaitPlanner::plan(RankProgram &rank) {
       Instruction &inst = list[i];
       if (usesComm(inst.op)) {
         uint32_t &last = lastOnComm[inst.comm];
-        if (last != kNoInstruction && last < begin)
+        if (last == kNoInstruction)
+          comms.push_back(inst.comm);
+        else if (last < begin)
           know(last);
         last = i;
       }
@@ -317,7 +323,7 @@ void WaitPlanner::plan(RankProgram &rank) {
         touch(i, queue, static_cast<size_t>(inst.slots[access.role]),
               access.mode);
       });
-      if (weights && !isTransfer(inst.op))
+      if (usage.weights && !isTransfer(inst.op))
         touchWeights(rank, i, numSlots);
     }
 
@@ -342,9 +348,9 @@ void WaitPlanner::plan(RankProgram &rank) {
       std::copy(known.begin(), known.end(), clock.begin() + i * numQueues);
   }
 
-  for (const Instruction &inst : list)
-    if (usesComm(inst.op))
-      lastOnComm[inst.comm] = kNoInstruction;
+  for (uint16_t comm : comms)
+    lastOnComm[comm] = kNoInstruction;
+  comms.clear();
   for (int32_t stage : stages)
     cellOfStage[stage] = -1;
 }
@@ -353,7 +359,19 @@ void WaitPlanner::plan(RankProgram &rank) {
 // Both
 //===----------------------------------------------------------------------===//
 
-/// Moves transfers to their queue and gives every live range a slot of its own.
+/// One more wait for an item behind all that have waits. Counts as many as an
+/// item can have: these serve the simulation only.
+static void addWait(RankProgram &rank, uint32_t head, uint32_t before) {
+  Instruction &inst = rank.instructions[head];
+  if (inst.numWaits == UINT16_MAX)
+    return;
+  if (inst.numWaits++ == 0)
+    inst.firstWait = static_cast<uint32_t>(rank.waits.size());
+  rank.waits.push_back(before);
+}
+
+/// Moves transfers to their queue, gives every live range a slot of its own,
+/// and makes whoever reads it on another queue wait for the one who wrote it.
 static Status spread(const Problem &problem, LiveRangeFinder &finder,
                      RankProgram &rank, int32_t number,
                      const BufferOptions &options,
@@ -367,20 +385,31 @@ static Status spread(const Problem &problem, LiveRangeFinder &finder,
     if (isTransfer(list[i].op) && list[i].queue == 0)
       list[i].queue = options.transferQueue;
     list[i].slots.fill(kNoSlot);
+    list[i].numWaits = 0;
+    list[i].firstWait = 0;
   }
   std::optional<Failure> failure;
-  ranges =
-      finder.run(list, [&](uint32_t i, const Access &access, int32_t range) {
-        list[i].slots[access.role] = range;
-        if (range != kNoSlot || failure)
-          return;
-        const std::string tensor = describe(access.tensor);
-        failure = Failure{tensor + " is not on rank " + std::to_string(number) +
-                              " when " + quoted(list[i]) +
-                              " reads it; insert what computes or receives it "
-                              "before",
-                          {number, i}};
-      });
+  std::vector<uint32_t> writers; // of each live range
+  rank.waits.clear();
+  uint32_t head = 0;
+  ranges = finder.run(list, [&](uint32_t i, const Access &access,
+                                int32_t range) {
+    if (!list[i].joined)
+      head = i;
+    list[i].slots[access.role] = range;
+    if (access.mode == Access::Write)
+      writers.push_back(i);
+    else if (range != kNoSlot && list[writers[range]].queue != list[i].queue)
+      addWait(rank, head, writers[range]);
+    if (range != kNoSlot || failure)
+      return;
+    const std::string tensor = describe(access.tensor);
+    failure = Failure{tensor + " is not on rank " + std::to_string(number) +
+                          " when " + quoted(list[i]) +
+                          " reads it; insert what computes or receives it "
+                          "before",
+                      {number, i}};
+  });
   if (failure)
     return *failure;
   rank.slotBytes.clear();
@@ -411,12 +440,9 @@ Result<BufferStatistics> planBuffers(Program &program,
       return status.failure();
 
   // When everything would happen if no slot were used twice.
-  WaitPlanner waits(problem);
   std::optional<Timing> timing;
   if (transfersTakeTime(program)) {
-    for (RankProgram &rank : program.ranks)
-      waits.plan(rank);
-    timing = simulateProgram(program);
+    timing = playProgram(program);
     if (!timing)
       return Failure{"the program deadlocks, so that its buffers cannot be "
                      "planned; verify it first"};
@@ -424,17 +450,17 @@ Result<BufferStatistics> planBuffers(Program &program,
 
   const std::vector<int64_t> persistent = persistentBytes(problem);
   SlotPlanner slots(problem);
+  WaitPlanner waits(problem);
   BufferStatistics statistics;
   for (size_t r = 0; r < numRanks; ++r) {
     RankProgram &rank = program.ranks[r];
+    const Usage usage = usageOf(rank);
     int64_t arena = 0;
     auto plan = [&](const Timing *times) {
       static const std::vector<double> kNoTimes;
-      // An end and a start that are equal on paper may differ by rounding.
       std::vector<int32_t> slotOf =
-          slots.plan(rank, ranges[r], times ? times->start[r] : kNoTimes,
-                     times ? times->end[r] : kNoTimes,
-                     times ? 1e-12 * times->makespan : 0);
+          slots.plan(rank, usage, ranges[r], times ? times->start[r] : kNoTimes,
+                     times ? times->end[r] : kNoTimes);
       arena = slotOffsets(rank).back();
       return slotOf;
     };
@@ -446,7 +472,7 @@ Result<BufferStatistics> planBuffers(Program &program,
       for (int32_t &slot : inst.slots)
         if (slot != kNoSlot)
           slot = slotOf[slot];
-    waits.plan(rank);
+    waits.plan(rank, usage);
     statistics.slots += static_cast<int64_t>(rank.slotBytes.size());
     statistics.arenaBytes += arena;
     statistics.waits += static_cast<int64_t>(rank.waits.size());

@@ -3,6 +3,7 @@
 #include "penstock/Program/File.h"
 #include "penstock/Program/Program_generated.h"
 #include "penstock/Program/Text.h"
+#include "penstock/Support/Memory.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -129,6 +130,17 @@ std::string ProgramHash::str() const {
 
 namespace {
 
+class HugePages : public flatbuffers::Allocator {
+public:
+  uint8_t *allocate(size_t size) override { return bytes.allocate(size); }
+  void deallocate(uint8_t *p, size_t size) override {
+    bytes.deallocate(p, size);
+  }
+
+private:
+  HugePageAllocator<uint8_t> bytes;
+};
+
 using Builder = flatbuffers::FlatBufferBuilder;
 
 /// A vector of structs as it lies in memory; none when empty.
@@ -220,7 +232,8 @@ size_t penstock::estimateFileBytes(const Program &program) {
 }
 
 std::vector<uint8_t> penstock::serialize(const Program &program) {
-  Builder builder(estimateFileBytes(program));
+  HugePages pages;
+  Builder builder(estimateFileBytes(program), &pages);
   build(builder, program);
   const uint8_t *bytes = builder.GetBufferPointer();
   return {bytes, bytes + builder.GetSize()};
@@ -233,7 +246,8 @@ Status penstock::writeProgramFile(const Program &program,
         path + ": not written: " + describe(program, status.failure().site) +
             ": " + status.message(),
         status.failure().site};
-  Builder builder(estimateFileBytes(program));
+  HugePages pages;
+  Builder builder(estimateFileBytes(program), &pages);
   build(builder, program);
   const std::span<const uint8_t> bytes(builder.GetBufferPointer(),
                                        builder.GetSize());

@@ -199,20 +199,8 @@ Fields fieldsOf(Op op) {
   }
 }
 
-std::string checkIndex(std::string_view what, Has has, int32_t value,
-                       int32_t count) {
-  if (has == Has::No)
-    return value == -1 ? std::string()
-                       : text("has ", what, " ", value,
-                              ", which the op does not take; set it to -1");
-  if (has == Has::Maybe && value == -1)
-    return {};
-  if (value >= 0 && value < count)
-    return {};
-  return text("the ", what, " is ", value, "; it must be 0 to ", count - 1);
-}
-
-/// Checks the instructions of one rank after the other.
+/// Checks the instructions of one rank after the other. A check that fails
+/// leaves the reason in `fault`.
 class RankChecker {
 public:
   explicit RankChecker(const Program &program)
@@ -221,11 +209,11 @@ public:
   Status run(int32_t index) {
     rank = index;
     const RankProgram &r = program.ranks[index];
-    if (std::string fault = checkSlots(r.slotBytes); !fault.empty())
+    if (!checkSlots(r.slotBytes))
       return Failure{fault, {index, kNoInstruction}};
     nextWait = 0;
     for (uint32_t i = 0; i < r.instructions.size(); ++i)
-      if (std::string fault = checkInstruction(r, i); !fault.empty())
+      if (!checkInstruction(r, i))
         return Failure{fault, {index, i}};
     if (nextWait != r.waits.size())
       return Failure{text("has ", r.waits.size(), " waits, of which the ",
@@ -237,87 +225,99 @@ public:
   uint32_t numSetsUsed() const { return nextSet; }
 
 private:
-  static std::string checkSlots(const std::vector<int64_t> &slotBytes) {
-    if (slotBytes.size() > INT32_MAX)
-      return text("has ", slotBytes.size(), " slots; at most ", INT32_MAX,
-                  " can be numbered");
-    int64_t arena = 0;
-    for (size_t i = 0; i < slotBytes.size(); ++i) {
-      if (std::string fault = checkBytes("its size", slotBytes[i]);
-          !fault.empty())
-        return text("slot ", i, ": ", fault);
-      arena += slotBytes[i] + kSlotAlignment;
-      if (arena > (int64_t(1) << 62))
-        return "the slots need more than 2^62 bytes; make them smaller";
-    }
-    return {};
+  bool fail(std::string why) {
+    fault = std::move(why);
+    return false;
   }
 
-  std::string checkInstruction(const RankProgram &r, uint32_t i) {
+  bool checkSlots(const std::vector<int64_t> &slotBytes) {
+    if (slotBytes.size() > INT32_MAX)
+      return fail(text("has ", slotBytes.size(), " slots; at most ", INT32_MAX,
+                       " can be numbered"));
+    int64_t arena = 0;
+    for (size_t i = 0; i < slotBytes.size(); ++i) {
+      if (std::string why = checkBytes("its size", slotBytes[i]); !why.empty())
+        return fail(text("slot ", i, ": ", why));
+      arena += slotBytes[i] + kSlotAlignment;
+      if (arena > (int64_t(1) << 62))
+        return fail("the slots need more than 2^62 bytes; make them smaller");
+    }
+    return true;
+  }
+
+  bool checkInstruction(const RankProgram &r, uint32_t i) {
     const Instruction &inst = r.instructions[i];
     if (static_cast<unsigned>(inst.op) >= kNumOps)
-      return text("the op is ", unsigned(inst.op), "; it must be 0 to ",
-                  kNumOps - 1);
-    std::string fault = checkNames(inst);
-    if (fault.empty())
-      fault = checkOperands(inst, static_cast<int64_t>(r.slotBytes.size()));
-    if (fault.empty() && inst.joined)
-      fault = checkJoined(i ? &r.instructions[i - 1] : nullptr, inst);
-    if (fault.empty())
-      fault = checkWaits(r, inst, i);
-    return fault;
+      return fail(text("the op is ", unsigned(inst.op), "; it must be 0 to ",
+                       kNumOps - 1));
+    return checkNames(inst) &&
+           checkOperands(inst, static_cast<int64_t>(r.slotBytes.size())) &&
+           (!inst.joined ||
+            checkJoined(i ? &r.instructions[i - 1] : nullptr, inst)) &&
+           checkWaits(r, inst, i);
+  }
+
+  bool checkIndex(std::string_view what, Has has, int32_t value,
+                  int32_t count) {
+    if (has == Has::No ? value == -1
+                       : (value >= 0 && value < count) ||
+                             (has == Has::Maybe && value == -1))
+      return true;
+    if (has == Has::No)
+      return fail(text("has ", what, " ", value,
+                       ", which the op does not take; set it to -1"));
+    return fail(
+        text("the ", what, " is ", value, "; it must be 0 to ", count - 1));
   }
 
   /// Stage, micro-batch, payload and peer.
-  std::string checkNames(const Instruction &inst) {
+  bool checkNames(const Instruction &inst) {
     const Fields fields = fieldsOf(inst.op);
-    std::string fault =
-        checkIndex("stage", fields.stage, inst.stage, numStages);
-    if (fault.empty())
-      fault = checkIndex("micro-batch", fields.microbatch, inst.microbatch,
-                         program.problem.numMicrobatches);
-    if (!fault.empty())
-      return fault;
+    if (!checkIndex("stage", fields.stage, inst.stage, numStages) ||
+        !checkIndex("micro-batch", fields.microbatch, inst.microbatch,
+                    program.problem.numMicrobatches))
+      return false;
     if (inst.microbatch >= 0 && inst.stage < 0)
-      return text("has micro-batch ", inst.microbatch,
-                  " and no stage; name the stage too");
+      return fail(text("has micro-batch ", inst.microbatch,
+                       " and no stage; name the stage too"));
 
     if (isTransfer(inst.op)) {
       if (inst.payload != Payload::Activation &&
           inst.payload != Payload::Gradient)
-        return text("the payload is ", unsigned(inst.payload),
-                    "; a transfer moves an activation (1) or a gradient (2)");
+        return fail(
+            text("the payload is ", unsigned(inst.payload),
+                 "; a transfer moves an activation (1) or a gradient (2)"));
       if (inst.peer == rank)
-        return "is a transfer of the rank with itself; use the tensor where "
-               "it is";
+        return fail("is a transfer of the rank with itself; use the tensor "
+                    "where it is");
       return checkIndex("peer", Has::Yes, inst.peer, program.problem.numRanks);
     }
     if (inst.payload != Payload::None)
-      return text("has payload ", unsigned(inst.payload),
-                  "; only transfers have one");
+      return fail(text("has payload ", unsigned(inst.payload),
+                       "; only transfers have one"));
     if (!isCollective(inst.op))
       return checkIndex("peer", Has::No, inst.peer, 0);
     const int32_t numSets = static_cast<int32_t>(program.rankSets.size());
     if (inst.peer < -1 || inst.peer >= numSets)
-      return text("the rank set is ", inst.peer, "; there are ", numSets,
-                  ", and -1 means all ranks");
+      return fail(text("the rank set is ", inst.peer, "; there are ", numSets,
+                       ", and -1 means all ranks"));
     if (inst.peer > static_cast<int32_t>(nextSet))
-      return text("uses rank set ", inst.peer, " before ", nextSet,
-                  "; number rank sets by first use");
+      return fail(text("uses rank set ", inst.peer, " before ", nextSet,
+                       "; number rank sets by first use"));
     if (inst.peer == static_cast<int32_t>(nextSet))
       ++nextSet;
-    return {};
+    return true;
   }
 
   /// Communicator, bytes and slots.
-  std::string checkOperands(const Instruction &inst, int64_t numSlots) {
+  bool checkOperands(const Instruction &inst, int64_t numSlots) {
     if (usesComm(inst.op)) {
-      if (std::string fault = checkBytes("the number of bytes", inst.bytes);
-          !fault.empty())
-        return fault;
+      if (inst.bytes < 0 || inst.bytes > kMaxBytes)
+        return fail(checkBytes("the number of bytes", inst.bytes));
     } else if (inst.bytes != 0 || inst.comm != 0) {
-      return text("has ", inst.bytes, " bytes and communicator ", inst.comm,
-                  "; only transfers and collectives have these");
+      return fail(text("has ", inst.bytes, " bytes and communicator ",
+                       inst.comm,
+                       "; only transfers and collectives have these"));
     }
     const unsigned numRoles =
         isAction(inst.op) ? 4 : (isTransfer(inst.op) ? 1 : 0);
@@ -326,51 +326,52 @@ private:
       if (slot == kNoSlot)
         continue;
       if (role >= numRoles)
-        return text("has slot ", slot, " as operand ", role,
-                    ", which the op does not take; set it to -1");
+        return fail(text("has slot ", slot, " as operand ", role,
+                         ", which the op does not take; set it to -1"));
       if (slot < 0 || slot >= numSlots)
-        return text("slot ", slot, " does not exist; the rank has ", numSlots);
+        return fail(
+            text("slot ", slot, " does not exist; the rank has ", numSlots));
     }
-    return {};
+    return true;
   }
 
   /// An instruction that belongs to the one before it.
-  static std::string checkJoined(const Instruction *before,
-                                 const Instruction &inst) {
+  bool checkJoined(const Instruction *before, const Instruction &inst) {
     if (!before)
-      return "is joined to the instruction before it, but is the first of the "
-             "rank; clear the flag";
+      return fail("is joined to the instruction before it, but is the first of "
+                  "the rank; clear the flag");
     const bool transfers = isTransfer(before->op) && isTransfer(inst.op);
     const bool actions = isAction(before->op) && isAction(inst.op);
     if (!transfers && !actions)
-      return text("is joined to `", describe(*before),
-                  "`; only transfers form a group and only actions an overlap");
+      return fail(text("is joined to `", describe(*before),
+                       "`; only transfers form a group and only actions an "
+                       "overlap"));
     if (before->queue != inst.queue)
-      return text("is on queue ", unsigned(inst.queue), " and joined to `",
-                  describe(*before), "` on queue ", unsigned(before->queue),
-                  "; an item has one queue");
+      return fail(text("is on queue ", unsigned(inst.queue), " and joined to `",
+                       describe(*before), "` on queue ",
+                       unsigned(before->queue), "; an item has one queue"));
     if (inst.numWaits != 0)
-      return "is joined to the instruction before it and has waits; give them "
-             "to the first instruction of the item";
-    return {};
+      return fail("is joined to the instruction before it and has waits; give "
+                  "them to the first instruction of the item");
+    return true;
   }
 
-  std::string checkWaits(const RankProgram &r, const Instruction &inst,
-                         uint32_t i) {
+  bool checkWaits(const RankProgram &r, const Instruction &inst, uint32_t i) {
     const uint64_t first = inst.numWaits ? nextWait : 0;
     if (inst.firstWait != first)
-      return text("its waits begin at ", inst.firstWait,
-                  "; they must begin at ", first,
-                  ", where the ones before end (0 where there is none)");
+      return fail(text("its waits begin at ", inst.firstWait,
+                       "; they must begin at ", first,
+                       ", where the ones before end (0 where there is none)"));
     if (nextWait + inst.numWaits > r.waits.size())
-      return text("has ", inst.numWaits, " waits from ", first,
-                  " on, but the rank has only ", r.waits.size());
+      return fail(text("has ", inst.numWaits, " waits from ", first,
+                       " on, but the rank has only ", r.waits.size()));
     for (uint64_t k = 0; k < inst.numWaits; ++k)
       if (r.waits[first + k] >= i)
-        return text("waits for instruction ", r.waits[first + k],
-                    "; only earlier ones of the same rank can be waited for");
+        return fail(text("waits for instruction ", r.waits[first + k],
+                         "; only earlier ones of the same rank can be waited "
+                         "for"));
     nextWait += inst.numWaits;
-    return {};
+    return true;
   }
 
   const Program &program;
@@ -378,6 +379,7 @@ private:
   int32_t rank = 0;
   uint64_t nextWait = 0;
   uint32_t nextSet = 0;
+  std::string fault;
 };
 
 } // namespace

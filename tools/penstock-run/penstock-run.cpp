@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <filesystem>
@@ -235,8 +236,9 @@ private:
 };
 
 /// From now on the first SIGINT or SIGTERM asks for a stop, and the second one
-/// ends the process. Call it before any thread starts. A signal that is ignored
-/// stays so.
+/// ends the process. What comes within a moment after the first is the same
+/// request: timeout(1), mpirun and batch systems signal the process and its
+/// group. Call it before any thread starts. A signal that is ignored stays so.
 std::stop_token stopBySignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -258,6 +260,10 @@ std::stop_token stopBySignals() {
       int number;
       sigwait(&signals, &number);
       source.request_stop();
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      const timespec now = {};
+      while (sigtimedwait(&signals, nullptr, &now) > 0)
+        ;
       pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
       while (true)
         pause();

@@ -45,6 +45,8 @@ std::optional<Timing> simulateOrder(const Program &program);
 /// allow, a transfer occupies both queues for Link::time. nullopt when it
 /// deadlocks.
 std::optional<Timing> simulateProgram(const Program &program);
+/// Only the start and the end of every instruction in it.
+std::optional<Timing> playProgram(const Program &program);
 
 /// Bytes that a rank holds whatever runs: parameters, gradients and optimizer
 /// state of the stages placed on it (each copy counts).

@@ -32,7 +32,7 @@ Result<Program> gpipe(const Problem &problem) {
   const int32_t m = problem.numMicrobatches;
   for (int32_t s = 0; s < problem.numStages(); ++s) {
     auto &list = order->ranks[problem.placement[s]].instructions;
-    list.reserve(2 * static_cast<size_t>(m));
+    list.reserve(2 * static_cast<size_t>(m) + 1); // and a step
     for (int32_t mb = 0; mb < m; ++mb)
       list.push_back(action(Op::Forward, s, mb));
     for (int32_t mb = 0; mb < m; ++mb)

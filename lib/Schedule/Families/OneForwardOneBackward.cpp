@@ -41,7 +41,7 @@ Result<Program> oneForwardOneBackward(const Problem &problem) {
   const int32_t m = problem.numMicrobatches, p = problem.numRanks;
   for (int32_t s = 0; s < p; ++s) {
     auto &list = order->ranks[problem.placement[s]].instructions;
-    list.reserve(2 * static_cast<size_t>(m));
+    list.reserve(2 * static_cast<size_t>(m) + 1); // and a step
     const int32_t warmup = std::min(m, p - 1 - s);
     for (int32_t mb = 0; mb < warmup; ++mb)
       list.push_back(action(Op::Forward, s, mb));
