@@ -48,9 +48,10 @@ RunReport runToError(const Program &program, ErrorKind kind, Hooks hooks = {},
   EXPECT_EQ(name(report.error.kind), name(kind)) << report.error.message;
   EXPECT_LE(told.size(), 1u);
   // A thread may stay visible for a moment after it was joined.
-  for (int i = 0; i < 100 && numThreads() > before; ++i)
+  // So `before` may be one too many, of the test before this.
+  for (int i = 0; i < 1000 && numThreads() > before; ++i)
     std::this_thread::sleep_for(1ms);
-  EXPECT_EQ(numThreads(), before);
+  EXPECT_LE(numThreads(), before);
   return report;
 }
 
