@@ -29,8 +29,8 @@ constexpr uint32_t kNone = ~0u;
 /// steps; a step's edges go to the front items behind which a member stands.
 class Blockage {
 public:
-  Blockage(const Program &program, Semantics semantics, const EventGraph &graph,
-           std::vector<std::vector<uint8_t>> ended)
+  Blockage(const Program &program, const Semantics &semantics,
+           const EventGraph &graph, std::vector<std::vector<uint8_t>> ended)
       : program(program), semantics(semantics), graph(graph),
         ended(std::move(ended)), matching(matchTransfers(program)),
         visited(program.ranks.size()) {
@@ -115,7 +115,7 @@ void Blockage::findEdges() {
     for (uint32_t i = front[f].instruction; i < frontEnd[f]; ++i)
       if (!ended[front[f].rank][i]) {
         edges.push_back({f, nodeOfStep(graph.stepOf({front[f].rank, i})), i});
-        if (semantics == Semantics::Closure)
+        if (semantics.groups == Semantics::Closure)
           break; // all members are in one step
       }
 
@@ -268,7 +268,7 @@ std::vector<Site> Blockage::shortestCycle() {
 /// reached: both themselves, and between them, under closure, the pairs of
 /// transfers by way of which they are in one step.
 void Blockage::appendPath(Site from, Site to, std::vector<Site> &path) {
-  if (semantics != Semantics::Closure ||
+  if (semantics.groups != Semantics::Closure ||
       isCollective(program.ranks[to.rank].instructions[to.instruction].op)) {
     path.push_back(from);
     path.push_back(to);
@@ -343,7 +343,7 @@ std::vector<Site> Blockage::unmatched() const {
 }
 
 /// Runs on from what has ended; explains what is left.
-static DeadlockResult check(const Program &program, Semantics semantics,
+static DeadlockResult check(const Program &program, const Semantics &semantics,
                             const std::vector<std::vector<uint8_t>> *done) {
   const EventGraph graph(program, semantics);
   const std::vector<uint32_t> order = graph.topologicalOrder(done);
@@ -365,7 +365,7 @@ static DeadlockResult check(const Program &program, Semantics semantics,
 
 DeadlockResult penstock::checkDeadlock(const Program &program,
                                        const Channels &channels,
-                                       Semantics semantics) {
+                                       const Semantics &semantics) {
   // Host order implies closure, and closure implies documented.
   if (runsInHostOrder(channels)) {
     DeadlockResult result;
@@ -376,12 +376,12 @@ DeadlockResult penstock::checkDeadlock(const Program &program,
 }
 
 DeadlockResult penstock::checkDeadlock(const Program &program,
-                                       Semantics semantics) {
+                                       const Semantics &semantics) {
   return checkDeadlock(program, Channels(program), semantics);
 }
 
 DeadlockResult
-penstock::explainBlocked(const Program &program, Semantics semantics,
+penstock::explainBlocked(const Program &program, const Semantics &semantics,
                          const std::vector<std::vector<uint8_t>> &done) {
   return check(program, semantics, &done);
 }

@@ -123,18 +123,17 @@ static std::string describeUnmatched(const Program &program, Site site) {
 
 Finding penstock::describeDeadlock(const Program &program,
                                    const DeadlockResult &result,
-                                   Semantics semantics) {
+                                   const Semantics &semantics) {
   return describeDeadlock(program, result, semantics, minCapacity(program));
 }
 
 Finding penstock::describeDeadlock(const Program &program,
                                    const DeadlockResult &result,
-                                   Semantics semantics,
+                                   const Semantics &semantics,
                                    std::optional<int64_t> capacity) {
   Finding finding;
   finding.rule = Rule::Deadlock;
-  finding.message =
-      "deadlock under " + std::string(name(semantics)) + " semantics: ";
+  finding.message = "deadlock under " + name(semantics) + " semantics: ";
   if (!result.cycle.empty()) {
     finding.site = result.cycle[0];
     finding.message += describeCycle(program, result.cycle) + ". " +

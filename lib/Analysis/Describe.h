@@ -23,7 +23,8 @@ std::vector<Note> notesOfCycle(const Program &program,
                                const std::vector<Site> &cycle);
 /// describeDeadlock, for those who know minCapacity() already.
 Finding describeDeadlock(const Program &program, const DeadlockResult &result,
-                         Semantics semantics, std::optional<int64_t> capacity);
+                         const Semantics &semantics,
+                         std::optional<int64_t> capacity);
 /// "`send activation 0 mb 1 to 1`"
 std::string quoted(const Program &program, Site site);
 

@@ -147,10 +147,11 @@ EventGraph::EventGraph(const Program &program, const Channels &channels,
   }
 }
 
-EventGraph::EventGraph(const Program &program, Semantics semantics)
+EventGraph::EventGraph(const Program &program, const Semantics &semantics)
     : EventGraph(program, Channels(program),
-                 semantics == Semantics::Closure ? Coupling::Closure
-                                                 : Coupling::Documented) {}
+                 semantics.groups == Semantics::Closure
+                     ? Coupling::Closure
+                     : Coupling::Documented) {}
 
 /// Ends a step: appends to `ready` the steps that waited for nothing else.
 void EventGraph::release(uint32_t step, std::vector<uint32_t> &pending,

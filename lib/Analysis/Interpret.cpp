@@ -19,8 +19,8 @@ struct Item {
 
 class Machine {
 public:
-  Machine(const Program &program, Semantics semantics, int64_t capacity)
-      : program(program), semantics(semantics), capacity(capacity) {
+  Machine(const Program &program, const Semantics &semantics)
+      : program(program), semantics(semantics) {
     for (size_t r = 0; r < program.ranks.size(); ++r) {
       const auto &insts = program.ranks[r].instructions;
       state.done.emplace_back(insts.size(), 0);
@@ -120,7 +120,7 @@ private:
       setDone(item);
       return true;
     }
-    if (semantics == Semantics::Closure)
+    if (semantics.groups == Semantics::Closure)
       return advanceClosure(item);
     bool progress = false;
     for (size_t i = item.first; i < item.end; ++i)
@@ -167,7 +167,7 @@ private:
     const Instruction &own = inst(item.rank, i);
     const size_t peer = own.peer, other = partner(item.rank, i);
     const bool matched = other < state.done[peer].size();
-    if (own.op == Op::Send && capacity > 0) {
+    if (own.op == Op::Send && semantics.capacity > 0) {
       int64_t received = 0;
       for (size_t j = 0; j < state.done[peer].size(); ++j) {
         const Instruction &there = inst(peer, j);
@@ -175,7 +175,8 @@ private:
                     there.peer == static_cast<int32_t>(item.rank) &&
                     state.done[peer][j];
       }
-      if (static_cast<int64_t>(number(item.rank, i)) - received < capacity) {
+      if (static_cast<int64_t>(number(item.rank, i)) - received <
+          semantics.capacity) {
         state.done[item.rank][i] = 1;
         return true;
       }
@@ -238,14 +239,13 @@ private:
 
   const Program &program;
   const Semantics semantics;
-  const int64_t capacity;
   std::vector<Item> items;
   Execution state;
 };
 
 } // namespace
 
-Execution penstock::interpret(const Program &program, Semantics semantics,
-                              int64_t capacity) {
-  return Machine(program, semantics, capacity).run();
+Execution penstock::interpret(const Program &program,
+                              const Semantics &semantics) {
+  return Machine(program, semantics).run();
 }

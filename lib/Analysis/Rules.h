@@ -39,7 +39,7 @@ void checkDataFlow(const Program &program, Findings &findings);
 void checkMemory(const Program &program, Findings &findings);
 /// checkDeadlock, for those who have the channels already.
 DeadlockResult checkDeadlock(const Program &program, const Channels &channels,
-                             Semantics semantics);
+                             const Semantics &semantics);
 /// That a complete order can run across ranks; returns the cycle if it cannot.
 std::vector<Site> checkOrderRuns(const Program &program, Findings &findings);
 

@@ -26,8 +26,27 @@ std::string_view penstock::name(Rule rule) {
   return "unknown";
 }
 
-std::string_view penstock::name(Semantics semantics) {
-  return semantics == Semantics::Closure ? "closure" : "documented";
+std::string penstock::name(const Semantics &semantics) {
+  static constexpr const char *groups[] = {"closure", "documented", "layered"};
+  std::string text = semantics.serialised ? "serialised " : "";
+  text += groups[semantics.groups];
+  if (semantics.groups != Semantics::Closure && semantics.capacity > 0)
+    text += semantics.capacity == Semantics::kUnlimited
+                ? " with unlimited capacity"
+                : " with capacity " + std::to_string(semantics.capacity);
+  return text + (semantics.firstUse ? ", first use" : "");
+}
+
+std::string_view penstock::name(Outcome outcome) {
+  switch (outcome) {
+  case Outcome::Ok:
+    return "ok";
+  case Outcome::Deadlock:
+    return "deadlock";
+  case Outcome::Error:
+    return "error";
+  }
+  return "unknown";
 }
 
 void penstock::checkMemory(const Program &program, Findings &findings) {

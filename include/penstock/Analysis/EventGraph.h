@@ -25,7 +25,7 @@ struct Channels;
 class EventGraph {
 public:
   /// The program must be well-formed.
-  EventGraph(const Program &program, Semantics semantics);
+  EventGraph(const Program &program, const Semantics &semantics);
 
   size_t numSteps() const { return stepCount; }
 

@@ -19,11 +19,8 @@ struct Execution {
   std::vector<std::vector<uint8_t>> done;
 };
 
-/// Runs a well-formed program under the semantics, where a send may run
-/// `capacity` messages ahead (documented only; 0: rendezvous), until it ends or
-/// sticks.
-Execution interpret(const Program &program, Semantics semantics,
-                    int64_t capacity = 0);
+/// Runs a well-formed program under the semantics until it ends or sticks.
+Execution interpret(const Program &program, const Semantics &semantics);
 
 } // namespace penstock
 

@@ -30,16 +30,46 @@
 
 namespace penstock {
 
-enum class Rule : uint8_t { Structure, Completeness, DataFlow, Deadlock, Memory };
+enum class Rule : uint8_t {
+  Structure,
+  Completeness,
+  DataFlow,
+  Deadlock,
+  Memory
+};
 /// "structure", "completeness", "data-flow", "deadlock", "memory".
 std::string_view name(Rule rule);
 
-/// How a group progresses; from strict to lax. See docs/semantics.md.
-enum class Semantics : uint8_t {
-  Closure,   ///< a group runs with all groups it matches, as one step
-  Documented ///< members progress independently, first to first per peer
+/// What the transport and the device promise; docs/semantics.md defines each
+/// model as a rule of steps. The default, closure, is what acceptance means.
+struct Semantics {
+  /// How a group progresses; from strict to lax.
+  enum Groups : uint8_t {
+    Closure,    ///< a group runs with all groups it matches, as one step
+    Documented, ///< members progress independently, first to first per peer
+    Layered     ///< documented, but the k-th transfer to a peer starts only
+                ///< after all transfers of the layers before it in its group
+  };
+  static constexpr int64_t kUnlimited = INT64_MAX;
+
+  Groups groups = Closure;
+  /// A send may run this many messages ahead of its receive; 0: rendezvous,
+  /// kUnlimited: "buffered". Closure knows no capacity and ignores it.
+  int64_t capacity = 0;
+  /// Queues give no independence: a rank runs strictly in host issue order.
+  bool serialised = false;
+  /// No channel is connected yet: the host blocks in every item until both
+  /// ends of its new channels are reached.
+  bool firstUse = false;
+
+  constexpr Semantics(Groups groups = Closure, int64_t capacity = 0,
+                      bool serialised = false, bool firstUse = false)
+      : groups(groups), capacity(capacity), serialised(serialised),
+        firstUse(firstUse) {}
+  bool operator==(const Semantics &) const = default;
 };
-std::string_view name(Semantics semantics);
+/// "closure", "documented", "serialised layered with capacity 2, first use".
+std::string name(const Semantics &semantics);
 
 /// One more place that explains a finding.
 struct Note {
@@ -66,6 +96,12 @@ struct Matching {
 /// source, destination). The program must be well-formed (wellFormed()).
 Matching matchTransfers(const Program &program);
 
+/// How an execution ends. Error: the two sides of a pair of ranks present
+/// different new connections on first use.
+enum class Outcome : uint8_t { Ok, Deadlock, Error };
+/// "ok", "deadlock", "error".
+std::string_view name(Outcome outcome);
+
 /// Outcome of the deadlock check under one semantics.
 struct DeadlockResult {
   bool ok = false;
@@ -77,21 +113,32 @@ struct DeadlockResult {
   /// Transfers and collectives that their rank has reached and whose partners
   /// do not exist.
   std::vector<Site> unmatched;
+  /// Not empty for an error on first use: of two items, in which two ranks
+  /// wait for each other, a transfer that the other one does not answer.
+  std::vector<Site> conflict;
+
+  Outcome outcome() const {
+    if (ok)
+      return Outcome::Ok;
+    return conflict.empty() ? Outcome::Deadlock : Outcome::Error;
+  }
 };
 /// The program must be well-formed. Linear.
-DeadlockResult checkDeadlock(const Program &program, Semantics semantics);
+DeadlockResult checkDeadlock(const Program &program,
+                             const Semantics &semantics);
 
 /// Why an execution that has ended the instructions `done[rank][i] != 0` and
 /// cannot go on is stuck: the shortest cycle of waits among the others. With
 /// nothing done it explains the whole program.
-DeadlockResult explainBlocked(const Program &program, Semantics semantics,
+DeadlockResult explainBlocked(const Program &program,
+                              const Semantics &semantics,
                               const std::vector<std::vector<uint8_t>> &done);
 
 /// The finding that describes a deadlock in words: "rank 0 waits in `send
 /// activation 0 mb 1 to 1` for rank 1's `recv ...`, which stands behind ...",
 /// one note per entry. The runtime's watchdog uses the same words.
 Finding describeDeadlock(const Program &program, const DeadlockResult &result,
-                         Semantics semantics);
+                         const Semantics &semantics);
 
 /// Smallest k such that the program terminates under documented semantics when
 /// a send may run k messages ahead of its receive; 0: rendezvous suffices;

@@ -49,7 +49,7 @@ TEST(Agreement, VerifierAndInterpreterOnRandomPrograms) {
     for (Semantics semantics : {Semantics::Closure, Semantics::Documented}) {
       const Execution execution = interpret(program, semantics);
       const DeadlockResult result = checkDeadlock(program, semantics);
-      finished[static_cast<int>(semantics)] = execution.finished;
+      finished[semantics.groups] = execution.finished;
       ASSERT_EQ(result.ok, execution.finished);
       ASSERT_EQ(result.ok, result.cycle.empty() && result.unmatched.empty());
       if (!result.cycle.empty()) {
@@ -73,7 +73,7 @@ TEST(Agreement, VerifierAndInterpreterOnRandomPrograms) {
     std::optional<int64_t> least;
     bool passed = false;
     for (int64_t k = 0; k < 16; ++k) {
-      bool passes = interpret(program, Semantics::Documented, k).finished;
+      bool passes = interpret(program, {Semantics::Documented, k}).finished;
       EXPECT_TRUE(passes || !passed) << "more capacity never hurts";
       passed = passes;
       if (passes && !least)

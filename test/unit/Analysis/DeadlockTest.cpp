@@ -37,8 +37,7 @@ void expectVerdict(const Program &program, const Expected &expected) {
             expected.documented);
 }
 
-std::string tell(const Program &program,
-                 Semantics semantics = Semantics::Closure) {
+std::string tell(const Program &program, Semantics semantics = {}) {
   return describeDeadlock(program, checkDeadlock(program, semantics), semantics)
       .message;
 }
