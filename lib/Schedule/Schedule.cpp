@@ -13,6 +13,25 @@ std::vector<int32_t> placeLoop(int32_t numStages, int32_t numRanks) {
   return placement;
 }
 
+std::vector<int32_t> placeSnake(int32_t numStages, int32_t numRanks) {
+  std::vector<int32_t> placement(numStages);
+  for (int32_t s = 0; s < numStages; ++s) {
+    const int32_t at = s % numRanks;
+    placement[s] = s / numRanks % 2 == 0 ? at : numRanks - 1 - at;
+  }
+  return placement;
+}
+
+void placeBothWays(Problem &problem) {
+  const int32_t numStages = problem.numStages(), m = problem.numMicrobatches;
+  problem.placement = placeLoop(numStages, problem.numRanks);
+  for (int32_t s = 0; s < numStages; ++s)
+    problem.placement.push_back(problem.placement[numStages - 1 - s]);
+  if (problem.chains.empty())
+    for (int32_t mb = 0; mb < m; ++mb)
+      problem.chains.push_back(mb >= m - m / 2);
+}
+
 void splitBackward(Program &order) {
   for (RankProgram &rank : order.ranks) {
     std::vector<Instruction> list;

@@ -22,6 +22,12 @@ namespace penstock {
 
 /// Stage s on rank s mod p: one stage a rank, or a loop of several.
 std::vector<int32_t> placeLoop(int32_t numStages, int32_t numRanks);
+/// Along the ranks and back: 0 1 .. p-1 p-1 .. 1 0 0 1 .. and so on. Two stages
+/// a rank are a V, 2 w stages a rank are w waves.
+std::vector<int32_t> placeSnake(int32_t numStages, int32_t numRanks);
+/// Two chains: stage s on rank s on the first, on rank S-1-s on the second.
+/// Micro-batches without a chain: the first half, rounded up, on the first.
+void placeBothWays(Problem &problem);
 
 //===----------------------------------------------------------------------===//
 // Families. Each takes a problem whose placement suits it (numStages, ranks and
@@ -35,6 +41,12 @@ Result<Program> naive(const Problem &problem);
 Result<Program> gpipe(const Problem &problem);
 /// 1F1B (DAPPLE, PipeDream-Flush).
 Result<Program> oneForwardOneBackward(const Problem &problem);
+/// ZB-V, the order written down by hand. Placed in a V.
+Result<Program> zbV(const Problem &problem);
+/// DualPipeV, DualPipe cut in half. Placed in a V.
+Result<Program> dualPipeV(const Problem &problem);
+/// DualPipe. Placed both ways.
+Result<Program> dualPipe(const Problem &problem);
 
 /// Replaces every B by I directly followed by W. What waited for B waits for W.
 void splitBackward(Program &order);

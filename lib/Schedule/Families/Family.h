@@ -23,6 +23,18 @@ Result<Program> emptyOrder(const Problem &problem, std::string_view family);
 Result<Program> emptyOrderOneStagePerRank(const Problem &problem,
                                           std::string_view family);
 
+/// As emptyOrder, for families with one chain and `chunks` stages on every rank
+/// that are placed as by placeSnake, up to the names of the ranks: stages 0 to
+/// p-1 are on ranks of their own.
+Result<Program> emptyOrderSnake(const Problem &problem, std::string_view family,
+                                int32_t chunks);
+
+/// As emptyOrder, for families with two chains that meet each other: an even
+/// number of ranks, one stage of either chain on every rank, and the stages of
+/// chain 1 in the opposite direction, as by placeBothWays.
+Result<Program> emptyOrderBothWays(const Problem &problem,
+                                   std::string_view family);
+
 inline Instruction action(Op op, int32_t stage, int32_t microbatch) {
   Instruction inst;
   inst.op = op;
