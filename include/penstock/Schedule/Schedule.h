@@ -48,6 +48,26 @@ Result<Program> dualPipeV(const Problem &problem);
 /// DualPipe. Placed both ways.
 Result<Program> dualPipe(const Problem &problem);
 
+// Zero-bubble families of one stage a rank; their backwards are split.
+Result<Program> zbH1(const Problem &problem);
+Result<Program> zbH2(const Problem &problem);
+
+// Families whose stages run round the ranks in a loop, the same number on every
+// rank. Micro-batches pass the chunks of a rank in groups of `group`; 0 stands
+// for interleavedGroup().
+Result<Program> interleaved1F1B(const Problem &problem, int32_t group = 0);
+/// Chunk by chunk, all micro-batches of each (looped BFS).
+Result<Program> breadthFirst(const Problem &problem);
+/// Interleaved 1F1B with the weight parts of the backwards put off.
+Result<Program> interleavedZB(const Problem &problem, int32_t group = 0);
+/// Interleaved 1F1B with split backwards and a short warm-up.
+Result<Program> gis(const Problem &problem, int32_t group = 0);
+
+/// The smallest group that makes no bubble of its own: at least the number of
+/// ranks, and dividing the micro-batches or leaving a last group that is no
+/// smaller than the number of ranks either; all of them where they are fewer.
+int32_t interleavedGroup(int32_t numRanks, int32_t numMicrobatches);
+
 /// Replaces every B by I directly followed by W. What waited for B waits for W.
 void splitBackward(Program &order);
 /// Appends the optimizer step to every rank that has none.

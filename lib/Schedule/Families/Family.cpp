@@ -4,11 +4,12 @@
 
 #include "penstock/Program/File.h"
 
+#include <algorithm>
 #include <string>
 
 namespace penstock {
 
-static Failure refuse(std::string_view family, const std::string &why) {
+Failure refuse(std::string_view family, const std::string &why) {
   return Failure{std::string(family) + ": " + why};
 }
 
@@ -54,33 +55,92 @@ Result<Program> emptyOrder(const Problem &problem, std::string_view family) {
   return order;
 }
 
-Result<Program> emptyOrderOneStagePerRank(const Problem &problem,
+/// The order, if the problem has one chain that runs round the ranks in a loop.
+static Result<Program> requireLoop(Result<Program> order,
+                                   std::string_view family) {
+  const Problem &problem = order->problem;
+  const int32_t p = problem.numRanks, numStages = problem.numStages();
+  if (numStages % p != 0) {
+    const int32_t below = numStages / p * p;
+    return refuse(family,
+                  "needs the same number of stages on every rank, but there "
+                  "are " +
+                      std::to_string(numStages) + " stages and " +
+                      std::to_string(p) + " ranks; give " +
+                      (below > 0 ? std::to_string(below) + " or " : "") +
+                      std::to_string(below + p) + " stages");
+  }
+  std::vector<int32_t> stageOn(p, -1);
+  for (int32_t s = 0; s < p; ++s) {
+    int32_t &other = stageOn[problem.placement[s]];
+    if (other >= 0)
+      return refuse(
+          family, "needs one " +
+                      (numStages == p
+                           ? std::string("stage")
+                           : "of the first " + std::to_string(p) + " stages") +
+                      " on every rank, but stages " + std::to_string(other) +
+                      " and " + std::to_string(s) + " are both on rank " +
+                      std::to_string(problem.placement[s]) +
+                      "; place one of them elsewhere");
+    other = s;
+  }
+  for (int32_t s = p; s < numStages; ++s)
+    if (problem.placement[s] != problem.placement[s - p])
+      return refuse(family, "needs its stages in a loop over the ranks, but "
+                            "stage " +
+                                std::to_string(s) + " is on rank " +
+                                std::to_string(problem.placement[s]) +
+                                "; place it on rank " +
+                                std::to_string(problem.placement[s - p]) +
+                                " with stage " + std::to_string(s - p));
+  return order;
+}
+
+static Result<Program> emptyOrderOneChain(const Problem &problem,
                                           std::string_view family) {
   Result<Program> order = emptyOrder(problem, family);
-  if (!order)
-    return order;
-  if (problem.numChains() != 1)
+  if (order && problem.numChains() != 1)
     return refuse(family, "the problem has " +
                               std::to_string(problem.numChains()) +
                               " chains; this family has one");
-  if (problem.numStages() != problem.numRanks)
+  return order;
+}
+
+Result<Program> emptyOrderOneStagePerRank(const Problem &problem,
+                                          std::string_view family) {
+  Result<Program> order = emptyOrderOneChain(problem, family);
+  if (order && problem.numStages() != problem.numRanks)
     return refuse(family, "needs one stage on every rank, but there are " +
                               std::to_string(problem.numStages()) +
                               " stages and " +
                               std::to_string(problem.numRanks) +
                               " ranks; make the numbers equal");
-  std::vector<int32_t> stageOn(problem.numRanks, -1);
-  for (int32_t s = 0; s < problem.numStages(); ++s) {
-    int32_t &other = stageOn[problem.placement[s]];
-    if (other >= 0)
-      return refuse(family, "needs one stage on every rank, but stages " +
-                                std::to_string(other) + " and " +
-                                std::to_string(s) + " are both on rank " +
-                                std::to_string(problem.placement[s]) +
-                                "; place one of them elsewhere");
-    other = s;
+  return order ? requireLoop(std::move(order), family) : order;
+}
+
+Result<Program> emptyOrderLooped(const Problem &problem,
+                                 std::string_view family) {
+  Result<Program> order = emptyOrderOneChain(problem, family);
+  return order ? requireLoop(std::move(order), family) : order;
+}
+
+void appendZeroBubble(RankProgram &rank, int32_t stage, int32_t numMicrobatches,
+                      int32_t warmup, int32_t delay) {
+  const int32_t m = numMicrobatches, ahead = std::min(m, warmup);
+  auto &list = rank.instructions;
+  list.reserve(3 * static_cast<size_t>(m) + 1); // and a step
+  for (int32_t mb = 0; mb < ahead; ++mb)
+    list.push_back(action(Op::Forward, stage, mb));
+  for (int32_t k = 0; k < m; ++k) {
+    list.push_back(action(Op::BackwardInput, stage, k));
+    if (k >= delay)
+      list.push_back(action(Op::BackwardWeight, stage, k - delay));
+    if (k < m - ahead)
+      list.push_back(action(Op::Forward, stage, ahead + k));
   }
-  return order;
+  for (int32_t mb = std::max(0, m - delay); mb < m; ++mb)
+    list.push_back(action(Op::BackwardWeight, stage, mb));
 }
 
 Result<Program> emptyOrderSnake(const Problem &problem, std::string_view family,

@@ -14,6 +14,9 @@
 
 namespace penstock {
 
+/// "family: why".
+Failure refuse(std::string_view family, const std::string &why);
+
 /// An order without actions, or why `family` cannot schedule the problem: no
 /// ranks, stages or micro-batches, or a placement that names no rank.
 Result<Program> emptyOrder(const Problem &problem, std::string_view family);
@@ -35,6 +38,12 @@ Result<Program> emptyOrderSnake(const Problem &problem, std::string_view family,
 Result<Program> emptyOrderBothWays(const Problem &problem,
                                    std::string_view family);
 
+/// As emptyOrder, for families that need one chain and the same number of
+/// stages on every rank: p stages on p ranks, the next p on the same ranks
+/// again, and so on.
+Result<Program> emptyOrderLooped(const Problem &problem,
+                                 std::string_view family);
+
 inline Instruction action(Op op, int32_t stage, int32_t microbatch) {
   Instruction inst;
   inst.op = op;
@@ -42,6 +51,11 @@ inline Instruction action(Op op, int32_t stage, int32_t microbatch) {
   inst.microbatch = microbatch;
   return inst;
 }
+
+/// Appends the order of a stage that runs `warmup` forwards ahead, and W of
+/// micro-batch i behind I of micro-batch i + `delay`.
+void appendZeroBubble(RankProgram &rank, int32_t stage, int32_t numMicrobatches,
+                      int32_t warmup, int32_t delay);
 
 } // namespace penstock
 

@@ -54,6 +54,15 @@ inline std::string listing(const RankProgram &rank) {
   return text;
 }
 
+/// The lists of all ranks, each with its line end.
+inline std::string listing(const Result<Program> &order) {
+  std::string text = order ? "" : order.message();
+  if (order)
+    for (const RankProgram &rank : order->ranks)
+      text += listing(rank) + '\n';
+  return text;
+}
+
 inline std::string messagesOf(const Verdict &verdict) {
   std::string text;
   for (const Finding &finding : verdict.findings)
@@ -90,6 +99,13 @@ inline Timing checked(const Result<Program> &order) {
     EXPECT_DOUBLE_EQ(lowered->makespan, timing.makespan);
   }
   return timing;
+}
+
+inline std::vector<int64_t> peaks(const Timing &timing) {
+  std::vector<int64_t> result;
+  for (const RankTiming &rank : timing.ranks)
+    result.push_back(rank.peakActivations);
+  return result;
 }
 
 inline int64_t largestPeak(const Timing &timing) {

@@ -1,7 +1,7 @@
 //===- Problems.h - Problems to schedule, for tests -------------*- C++ -*-===//
 //
-// Pipelines with one stage on every rank: uniform ones with the figures of the
-// literature, and irregular ones from a seed.
+// Pipelines with one stage on every rank, or several in a loop: uniform ones
+// with the figures of the literature, and irregular ones from a seed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,6 +32,17 @@ inline Problem pipeline(int32_t numRanks, int32_t numMicrobatches,
   }
   problem.placement = placeLoop(numRanks, numRanks);
   problem.link.latency = latency;
+  return problem;
+}
+
+/// As pipeline, with `chunks` stages on every rank, in a loop.
+inline Problem loopedPipeline(int32_t numRanks, int32_t chunks,
+                              int32_t numMicrobatches, StageCost stageCost = {},
+                              double latency = 0) {
+  Problem problem =
+      pipeline(numRanks * chunks, numMicrobatches, stageCost, latency);
+  problem.numRanks = numRanks;
+  problem.placement = placeLoop(problem.numStages(), numRanks);
   return problem;
 }
 

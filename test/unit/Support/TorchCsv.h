@@ -10,6 +10,7 @@
 
 #include "penstock/Program/Text.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace penstock::test {

@@ -1,0 +1,61 @@
+//===- InterleavedZB.cpp - ZB-H1 on several stages a rank -----------------===//
+//
+// Interleaved 1F1B (Interleaved1F1B.cpp) with backwards cut in two and half the
+// extra warm-up, as the gradient comes back sooner. Order of rank r over the
+// entries of the table, with N = m v and w = min(N, p-1-r + (v-1) g):
+//
+//   warm-up    F(0) .. F(w)
+//   then       I(k) W(k-r) F(w+1+k)   for k in 0..N-1
+//   then       W(N-r) .. W(N-1)
+//
+// without the entries that do not exist. With v = 1 it is ZB-H1.
+//
+// p = 3, v = 2, m = 3, g = 3, F = I = W = 1:
+//
+//   rank 0 F0F1F2F0F1F2....I0W0I1W1I2W2I0W0I1W1I2W2
+//   rank 1 ..F0F1F2F0F1..I0F2I1W0I2W1I0W2I1W0I2W1W2
+//   rank 2 ....F0F1F2F0I0F1I1F2I2W0I0W1I1W2I2W0W1W2
+//   time   |0        |5        |10       |15
+//
+// Constraint  as interleaved_1f1b, and the same default of g. Deadlock needs
+//             even smaller groups
+// Bubble      (p - 1) (F + I - W), times of one stage, for equal stages, W <=
+// F,
+//             free transfers and g = p where p divides m
+// Peak        p v stage activations on every rank, counted from F to W, there
+//
+// torch.distributed.pipelining, ScheduleInterleavedZeroBubble: the rule of
+// P. Qi et al., Zero Bubble Pipeline Parallelism (arXiv:2401.10241).
+//
+//===----------------------------------------------------------------------===//
+
+#include "Interleaved.h"
+
+namespace penstock {
+
+Result<Program> interleavedZB(const Problem &problem, int32_t group) {
+  Result<Interleaving> loop =
+      interleave(problem, "interleaved_zb", group, /*hop=*/1);
+  if (!loop)
+    return loop.failure();
+  const int64_t n = loop->size();
+  for (int32_t r = 0; r < loop->p; ++r) {
+    auto &list = loop->order.ranks[problem.placement[r]].instructions;
+    list.reserve(3 * n + 1); // and a step
+    const int64_t ahead = std::min(n, loop->warmup(r) + 1);
+    for (int64_t k = 0; k < ahead; ++k)
+      list.push_back(loop->forward(r, k));
+    for (int64_t k = 0; k < n; ++k) {
+      list.push_back(loop->backward(Op::BackwardInput, r, k));
+      if (k >= r)
+        list.push_back(loop->backward(Op::BackwardWeight, r, k - r));
+      if (ahead + k < n)
+        list.push_back(loop->forward(r, ahead + k));
+    }
+    for (int64_t k = std::max<int64_t>(0, n - r); k < n; ++k)
+      list.push_back(loop->backward(Op::BackwardWeight, r, k));
+  }
+  return std::move(loop->order);
+}
+
+} // namespace penstock
