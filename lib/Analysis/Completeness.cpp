@@ -4,6 +4,7 @@
 #include "Rules.h"
 
 #include <array>
+#include <utility>
 
 using namespace penstock;
 
@@ -11,8 +12,9 @@ namespace {
 
 class Completeness {
 public:
-  Completeness(const Program &program, Findings &findings)
-      : program(program), problem(program.problem), findings(findings) {}
+  Completeness(const Program &program, Findings &findings, Findings &warnings)
+      : program(program), problem(program.problem), findings(findings),
+        warnings(warnings) {}
 
   void run() {
     const size_t numPairs = static_cast<size_t>(problem.numStages()) *
@@ -30,6 +32,7 @@ public:
     seen.assign(numPairs, {kAbsent, kAbsent, kAbsent, kAbsent});
     for (int32_t r = 0; r < problem.numRanks; ++r) {
       const auto &insts = program.ranks[r].instructions;
+      lastLoss = kAbsent;
       for (uint32_t i = 0; i < insts.size(); ++i)
         if (isAction(insts[i].op))
           enter({r, i}, insts[i]);
@@ -71,6 +74,8 @@ private:
     }
     if (inst.op == Op::Recompute)
       return;
+    if (inst.op == Op::Forward && inst.stage == problem.numStages() - 1)
+      enterLoss(site, inst.microbatch);
     uint32_t &first =
         entry(inst.stage, inst.microbatch)[static_cast<unsigned>(inst.op)];
     if (first == kAbsent)
@@ -84,6 +89,23 @@ private:
                                          "twice; remove one"
                                        : "; remove one"),
                    {{{site.rank, first}, "the first time is here"}});
+  }
+
+  /// The last stage computes the losses.
+  void enterLoss(Site site, int32_t mb) {
+    const uint32_t before = std::exchange(lastLoss, site.instruction);
+    if (before == kAbsent || isOutOfOrder)
+      return;
+    const auto &insts = program.ranks[site.rank].instructions;
+    isOutOfOrder = mb < insts[before].microbatch;
+    if (isOutOfOrder)
+      warnings.add(
+          site,
+          "computes a loss after " + quoted(program, {site.rank, before}) +
+              "; Penstock knows losses by micro-batch, but torch pairs them "
+              "with targets in the order in which they come: run the forwards "
+              "of the last stage in ascending order before exporting there",
+          {{{site.rank, before}, "a later micro-batch comes first here"}});
   }
 
   static bool usesParameters(Op op) {
@@ -150,11 +172,15 @@ private:
   const Program &program;
   const Problem &problem;
   Findings &findings;
+  Findings &warnings;
   std::vector<Entry> seen;
+  uint32_t lastLoss = kAbsent; ///< last forward of the last stage on this rank
+  bool isOutOfOrder = false;   ///< some loss is; one is enough to say so
 };
 
 } // namespace
 
-void penstock::checkCompleteness(const Program &program, Findings &findings) {
-  Completeness(program, findings).run();
+void penstock::checkCompleteness(const Program &program, Findings &findings,
+                                 Findings &warnings) {
+  Completeness(program, findings, warnings).run();
 }

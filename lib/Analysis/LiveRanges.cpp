@@ -32,4 +32,21 @@ int32_t &LiveRangeFinder::currentSlow(size_t key, int32_t microbatch) {
       .first->second;
 }
 
+Peak peakOf(const Problem &problem, size_t size,
+            std::span<const LiveRange> ranges, bool onlyStashes) {
+  std::vector<int64_t> change(size + 1, 0);
+  for (const LiveRange &range : ranges)
+    if (!onlyStashes || range.kind == TensorKind::Stash) {
+      const int64_t bytes = bytesOf(problem, {range.kind, range.stage, 0});
+      change[range.first] += bytes;
+      change[range.end] -= bytes;
+    }
+  Peak peak;
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < size; ++i)
+    if ((bytes += change[i]) > peak.bytes)
+      peak = {bytes, i};
+  return peak;
+}
+
 } // namespace penstock

@@ -34,9 +34,10 @@ private:
 
 void checkStructure(const Program &program, const Channels &channels,
                     Findings &findings);
-void checkCompleteness(const Program &program, Findings &findings);
+void checkCompleteness(const Program &program, Findings &findings,
+                       Findings &warnings);
 void checkDataFlow(const Program &program, Findings &findings);
-void checkMemory(const Program &program, Findings &findings);
+void checkMemory(const Program &program, bool order, Findings &findings);
 /// checkDeadlock, for those who have the channels already.
 DeadlockResult checkDeadlock(const Program &program, const Channels &channels,
                              const Semantics &semantics);

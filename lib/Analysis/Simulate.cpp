@@ -114,20 +114,10 @@ static void measurePeaks(const Program &program, bool order, Timing &timing) {
       rank.peakBytes = persistent[r] + slotOffsets(program.ranks[r]).back();
       continue;
     }
-    std::vector<int64_t> change(list.size() + 1, 0);
     const auto ranges =
         finder.run(list, [](uint32_t, const Access &, int32_t) {});
-    for (const LiveRange &range : ranges)
-      if (!order || range.kind == TensorKind::Stash) {
-        const int64_t bytes =
-            bytesOf(program.problem, {range.kind, range.stage, 0});
-        change[range.first] += bytes;
-        change[range.end] -= bytes;
-      }
-    int64_t bytes = 0, peak = 0;
-    for (int64_t difference : change)
-      peak = std::max(peak, bytes += difference);
-    rank.peakBytes = persistent[r] + peak;
+    rank.peakBytes = persistent[r] +
+                     peakOf(program.problem, list.size(), ranges, order).bytes;
   }
 }
 

@@ -5,7 +5,6 @@
 #include "Describe.h"
 #include "Rules.h"
 
-#include "penstock/Analysis/Simulate.h"
 #include "penstock/Program/File.h"
 
 using namespace penstock;
@@ -47,27 +46,6 @@ std::string_view penstock::name(Outcome outcome) {
     return "error";
   }
   return "unknown";
-}
-
-void penstock::checkMemory(const Program &program, Findings &findings) {
-  const int64_t limit = program.problem.memory;
-  if (limit == 0)
-    return;
-  const std::vector<int64_t> persistent = persistentBytes(program.problem);
-  for (int32_t r = 0; r < program.problem.numRanks; ++r) {
-    const int64_t arena = slotOffsets(program.ranks[r]).back();
-    if (persistent[r] <= limit && arena <= limit - persistent[r])
-      continue;
-    findings.add({r, kNoInstruction},
-                 "needs " + std::to_string(persistent[r]) +
-                     " bytes for the parameters, gradients and optimizer "
-                     "state of its stages and " +
-                     std::to_string(arena) +
-                     " for its slots, more than the limit of " +
-                     std::to_string(limit) +
-                     "; use more ranks, a schedule with fewer activations "
-                     "alive, or recompute");
-  }
 }
 
 /// What an order must not have: it says only who computes what when.
@@ -123,11 +101,12 @@ Verdict penstock::verify(const Program &program, const VerifyOptions &options) {
     return verdict;
   }
 
+  Findings warnings(Rule::Completeness, options.maxFindings);
   if (options.order) {
     bool isOrder = collect(Rule::Structure,
                            [&](Findings &f) { checkIsOrder(program, f); });
     bool complete = collect(Rule::Completeness, [&](Findings &f) {
-      checkCompleteness(program, f);
+      checkCompleteness(program, f, warnings);
     });
     if (isOrder && complete) {
       verdict.deadlockFree = verdict.documentedOk =
@@ -142,11 +121,13 @@ Verdict penstock::verify(const Program &program, const VerifyOptions &options) {
     collect(Rule::Structure,
             [&](Findings &f) { checkStructure(program, channels, f); });
     collect(Rule::Completeness,
-            [&](Findings &f) { checkCompleteness(program, f); });
+            [&](Findings &f) { checkCompleteness(program, f, warnings); });
     if (program.isPlanned() || hasModestTables(program))
       collect(Rule::DataFlow, [&](Findings &f) { checkDataFlow(program, f); });
     checkDeadlocks(program, channels, verdict);
   }
-  collect(Rule::Memory, [&](Findings &f) { checkMemory(program, f); });
+  collect(Rule::Memory,
+          [&](Findings &f) { checkMemory(program, options.order, f); });
+  verdict.warnings = std::move(warnings.list);
   return verdict;
 }

@@ -157,7 +157,9 @@ pipe.schedule @stuck_order ranks(2) microbatches(2) {
   }
   rank 1 {
     // expected-note @below {{`forward 1 mb 1`}}
+    // expected-note @below {{rank 1, instruction 0: a later micro-batch comes first here}}
     forward 1 mb 1
+    // expected-warning @below {{rank 1, instruction 1 (forward 1 mb 0): computes a loss after `forward 1 mb 1`; Penstock knows losses by micro-batch}}
     forward 1 mb 0
     // expected-note @below {{`backward 1 mb 0`}}
     backward 1 mb 0

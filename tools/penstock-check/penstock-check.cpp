@@ -56,6 +56,8 @@ void printText(const Report &report) {
             << report.hash << '\n';
   for (const Finding &finding : verdict.findings)
     std::cout << report.path << ": " << render(program, finding);
+  for (const Finding &warning : verdict.warnings)
+    std::cout << report.path << ": warning: " << render(program, warning);
   if (report.deadlock()) {
     std::cout << "Under the documented semantics of groups it "
               << (verdict.documentedOk ? "ends" : "deadlocks too") << "; ";
@@ -86,6 +88,23 @@ Json toJson(const Program &program, Site site) {
   return json;
 }
 
+Json toJson(const Program &program, const std::vector<Finding> &findings) {
+  Json list = Json::array();
+  for (const Finding &finding : findings) {
+    Json item = {{"rule", name(finding.rule)}};
+    item.update(toJson(program, finding.site));
+    item["message"] = finding.message;
+    item["notes"] = Json::array();
+    for (const Note &note : finding.notes) {
+      Json place = toJson(program, note.site);
+      place["message"] = note.text;
+      item["notes"].push_back(std::move(place));
+    }
+    list.push_back(std::move(item));
+  }
+  return list;
+}
+
 void printJson(const Report &report) {
   const Program &program = report.program;
   const Problem &problem = program.problem;
@@ -110,19 +129,8 @@ void printJson(const Report &report) {
       verdict.minCapacity ? Json(*verdict.minCapacity) : Json(nullptr);
   json["closure"] = outcome(verdict.deadlockFree);
   json["documented"] = outcome(verdict.documentedOk);
-  json["findings"] = Json::array();
-  for (const Finding &finding : verdict.findings) {
-    Json item = {{"rule", name(finding.rule)}};
-    item.update(toJson(program, finding.site));
-    item["message"] = finding.message;
-    item["notes"] = Json::array();
-    for (const Note &note : finding.notes) {
-      Json place = toJson(program, note.site);
-      place["message"] = note.text;
-      item["notes"].push_back(std::move(place));
-    }
-    json["findings"].push_back(std::move(item));
-  }
+  json["findings"] = toJson(program, verdict.findings);
+  json["warnings"] = toJson(program, verdict.warnings);
   json["assumptions"] = assumptions();
   json["name"] = problem.name;
   json["ranks"] = problem.numRanks;

@@ -26,7 +26,18 @@ struct LiveRange {
   uint32_t end = 0;   ///< behind the item of that
 };
 
-/// Finds the live ranges of one rank after another.
+/// Where the tensors of a rank need most bytes.
+struct Peak {
+  int64_t bytes = 0;
+  uint32_t instruction = 0; ///< the first of the item
+};
+/// The earliest peak over the live ranges of a list of `size` instructions, of
+/// all tensors or of the stashes only.
+Peak peakOf(const Problem &problem, size_t size,
+            std::span<const LiveRange> ranges, bool onlyStashes);
+
+/// Finds the live ranges of one rank after another. An offload ends the stay of
+/// a stash, a reload begins another.
 class LiveRangeFinder {
 public:
   explicit LiveRangeFinder(const Problem &problem)
@@ -59,6 +70,18 @@ public:
         }
         fn(i, access, range);
       });
+      if (list[i].op != Op::Offload && list[i].op != Op::Reload)
+        continue;
+      int32_t &range =
+          current({TensorKind::Stash, list[i].stage, list[i].microbatch});
+      if (list[i].op == Op::Reload) {
+        range = static_cast<int32_t>(ranges.size());
+        ranges.push_back({TensorKind::Stash, list[i].stage, begin, i, end});
+      } else if (range != kNoSlot) {
+        ranges[range].last = i;
+        ranges[range].end = end;
+        range = kNoSlot;
+      }
     }
     return ranges;
   }

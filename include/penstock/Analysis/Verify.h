@@ -155,6 +155,8 @@ struct VerifyOptions {
 /// What the verifier found out.
 struct Verdict {
   std::vector<Finding> findings; ///< empty: accepted
+  /// What is right here, but goes wrong elsewhere; refuses nothing.
+  std::vector<Finding> warnings;
   bool deadlockFree = false;     ///< closure
   bool documentedOk = false;
   std::vector<Site> cycle; ///< closure's cycle, when there is one

@@ -128,6 +128,7 @@ TEST_F(CheckTest, AcceptedJson) {
       {"closure", "ok"},
       {"documented", "ok"},
       {"findings", Json::array()},
+      {"warnings", Json::array()},
       {"assumptions", assumptions()},
       {"name", "train"},
       {"ranks", 4},
@@ -220,6 +221,36 @@ TEST_F(CheckTest, BufferingWouldHelp) {
                      "needs no buffering of sends.\n"),
             std::string::npos)
       << out;
+}
+
+TEST_F(CheckTest, AWarningRefusesNothing) {
+  Program program = oneForwardOneBackwardProgram();
+  program.problem.numRanks = 1;
+  program.problem.numMicrobatches = 2;
+  program.problem.stages.resize(1);
+  program.problem.placement = {0};
+  program.ranks.assign(1, {});
+  for (Op op : {Op::Forward, Op::Backward})
+    for (int32_t mb : {1, 0}) {
+      Instruction inst;
+      inst.op = op;
+      inst.stage = 0;
+      inst.microbatch = mb;
+      program.ranks[0].instructions.push_back(inst);
+    }
+  const std::string file = write(program);
+  EXPECT_EQ(check(file), 0);
+  EXPECT_NE(out.find(file + ": warning: rank 0, instruction 1 (forward 0 mb "
+                            "0): completeness: computes a loss after "),
+            std::string::npos)
+      << out;
+  EXPECT_EQ(check(file + " --json"), 0);
+  const Json json = Json::parse(out);
+  EXPECT_EQ(json["accepted"], true);
+  EXPECT_EQ(json["rule"], nullptr);
+  ASSERT_EQ(json["warnings"].size(), 1u);
+  EXPECT_EQ(json["warnings"][0]["instruction"], 1);
+  EXPECT_EQ(json["warnings"][0]["notes"][0]["instruction"], 0);
 }
 
 TEST_F(CheckTest, AWholeRankIsRefused) {

@@ -557,12 +557,179 @@ TEST(Memory, SlotsAndPersistentBytesUpToTheLimit) {
   program.problem.memory = 123 + 2 * 256;
   EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
   --program.problem.memory;
+  Verdict verdict = verify(program);
+  expectFinding(
+      verdict, Rule::Memory, {0, kRank},
+      "needs 123 bytes for the parameters, gradients and optimizer state of "
+      "its stages and 512 for its slots, more than the limit of 634; most of "
+      "it, 16 bytes, is alive at `forward 0 mb 1`: 2 stashes of stage 0 (16 "
+      "bytes); use more ranks, a schedule with fewer activations alive, or "
+      "recompute",
+      1);
+  EXPECT_EQ(verdict.findings[0].notes[0].site, (Site{0, 1}));
+  EXPECT_EQ(verdict.findings[0].notes[0].text, "most is alive here");
+}
+
+TEST(Memory, OnlyPersistentBytes) {
+  Program program = makeProgram(1, 1);
+  RankBuilder(program, 0).f(0, 0).b(0, 0);
+  program.problem.stages[0].bytes.parameters = 101;
+  program.problem.memory = 100;
   expectFinding(
       verify(program), Rule::Memory, {0, kRank},
-      "needs 123 bytes for the parameters, gradients and optimizer "
-      "state of its stages and 512 for its slots, more than the limit "
-      "of 634; use more ranks, a schedule with fewer activations "
-      "alive, or recompute");
+      "needs 101 bytes for the parameters, gradients and optimizer state of "
+      "its stages and 0 for the tensors alive at once, more than the limit of "
+      "100; use more ranks, a schedule with fewer activations alive, or "
+      "recompute");
+}
+
+/// Before buffers are planned the tensors alive count, most bytes first, and
+/// at most four kinds of them are named.
+TEST(Memory, TensorsAliveAtOnce) {
+  Program program = makeProgram(2, 2, 3);
+  for (Stage &stage : program.problem.stages)
+    stage.bytes = {8, 100, 1, 1, 1};
+  program.problem.stages[2].bytes.stash = 30;
+  RankBuilder(program, 0) // stages 0 and 2
+      .f(0, 0)
+      .sendAct(0, 0, 1)
+      .f(0, 1)
+      .sendAct(0, 1, 1)
+      .recvAct(1, 0, 1)
+      .f(2, 0)
+      .b(2, 0)
+      .sendGrad(2, 0, 1)
+      .recvAct(1, 1, 1)
+      .f(2, 1)
+      .b(2, 1)
+      .sendGrad(2, 1, 1)
+      .recvGrad(1, 0, 1)
+      .b(0, 0)
+      .recvGrad(1, 1, 1)
+      .b(0, 1);
+  RankBuilder(program, 1)
+      .recvAct(0, 0, 0)
+      .f(1, 0)
+      .recvAct(0, 1, 0)
+      .sendAct(1, 0, 0)
+      .f(1, 1)
+      .recvGrad(2, 0, 0)
+      .sendAct(1, 1, 0)
+      .recvGrad(2, 1, 0)
+      .b(1, 0)
+      .sendGrad(1, 0, 0)
+      .b(1, 1)
+      .sendGrad(1, 1, 0);
+  // Rank 0 holds most in `backward 2 mb 0`: 200 + 30 + 8 + 8.
+  program.problem.memory = 6 + 246;
+  for (const Finding &finding : verify(program).findings)
+    EXPECT_NE(finding.rule, Rule::Memory) << finding.message;
+  --program.problem.memory;
+  Verdict verdict = verify(program);
+  expectFinding(
+      verdict, Rule::Memory, {0, kRank},
+      "needs 6 bytes for the parameters, gradients and optimizer state of its "
+      "stages and 246 for the tensors alive at once, more than the limit of "
+      "251; most is alive at `backward 2 mb 0`: 2 stashes of stage 0 (200 "
+      "bytes), 1 stash of stage 2 (30 bytes), 1 activation of stage 1 (8 "
+      "bytes), 1 gradient of stage 2 (8 bytes); use more ranks, a schedule "
+      "with fewer activations alive, or recompute",
+      1);
+  program.problem.memory = 6 + 230 - 1;
+  // As an order: only the stashes.
+  for (RankProgram &rank : program.ranks)
+    std::erase_if(rank.instructions,
+                  [](const Instruction &inst) { return isTransfer(inst.op); });
+  VerifyOptions options;
+  options.order = true;
+  verdict = verify(program, options);
+  ASSERT_EQ(verdict.findings.size(), 1u) << allMessages(verdict);
+  expectFinding(
+      verdict, Rule::Memory, {0, kRank},
+      "needs 6 bytes for the parameters, gradients and optimizer state of its "
+      "stages and 230 for the stashes alive at once, more than the limit of "
+      "235; most is alive at `forward 2 mb 0`: 2 stashes of stage 0 (200 "
+      "bytes), 1 stash of stage 2 (30 bytes); use more ranks, a schedule with "
+      "fewer activations alive, or recompute",
+      1);
+  ++program.problem.memory;
+  EXPECT_TRUE(verify(program, options).accepted());
+}
+
+TEST(Memory, NamesTheLargestKindsOnly) {
+  constexpr int32_t kStages = 6;
+  Program program = makeProgram(1, 2, kStages);
+  RankBuilder rank(program, 0);
+  for (int32_t s = 0; s < kStages; ++s) {
+    program.problem.stages[s].bytes.stash = 10 + s;
+    rank.f(s, 0).f(s, 1);
+  }
+  for (int32_t s = kStages - 1; s >= 0; --s)
+    rank.b(s, 0).b(s, 1);
+  program.problem.memory = 1;
+  expectFinding(
+      verify(program), Rule::Memory, {0, kRank},
+      "needs 0 bytes for the parameters, gradients and optimizer state of its "
+      "stages and 150 for the tensors alive at once, more than the limit of 1; "
+      "most is alive at `forward 5 mb 1`: 2 stashes of stage 5 (30 bytes), 2 "
+      "stashes of stage 4 (28 bytes), 2 stashes of stage 3 (26 bytes), 2 "
+      "stashes of stage 2 (24 bytes) and 14 more (42 bytes); use more ranks, a "
+      "schedule with fewer activations alive, or recompute",
+      1);
+}
+
+/// An offloaded stash needs no room on the rank until it is reloaded.
+TEST(Memory, OffloadedStashes) {
+  Program program = makeProgram(1, 2);
+  program.problem.stages[0].bytes.stash = 8;
+  program.problem.memory = 8;
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(0, 1)
+      .b(0, 1)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0);
+  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
+  --program.problem.memory;
+  EXPECT_FALSE(verify(program).accepted());
+}
+
+//===----------------------------------------------------------------------===//
+// Warnings
+//===----------------------------------------------------------------------===//
+
+TEST(Warnings, LossesOutOfOrder) {
+  Program program = makeProgram(2, 3);
+  RankBuilder(program, 0).f(0, 0).f(0, 1).f(0, 2).b(0, 0).b(0, 1).b(0, 2);
+  RankBuilder(program, 1).f(1, 1).f(1, 0).f(1, 2).b(1, 2).b(1, 1).b(1, 0);
+  VerifyOptions options;
+  options.order = true;
+  Verdict verdict = verify(program, options);
+  EXPECT_TRUE(verdict.accepted()) << allMessages(verdict);
+  ASSERT_EQ(verdict.warnings.size(), 1u);
+  EXPECT_EQ(verdict.warnings[0].site, (Site{1, 1}));
+  EXPECT_EQ(verdict.warnings[0].message,
+            "computes a loss after `forward 1 mb 1`; Penstock knows losses by "
+            "micro-batch, but torch pairs them with targets in the order in "
+            "which they come: run the forwards of the last stage in ascending "
+            "order before exporting there");
+  ASSERT_EQ(verdict.warnings[0].notes.size(), 1u);
+  EXPECT_EQ(verdict.warnings[0].notes[0].site, (Site{1, 0}));
+  EXPECT_EQ(verdict.warnings[0].notes[0].text,
+            "a later micro-batch comes first here");
+  // On other stages, and of backwards, any order will do.
+  std::swap(program.ranks[1].instructions[0], program.ranks[1].instructions[1]);
+  std::swap(program.ranks[0].instructions[0], program.ranks[0].instructions[1]);
+  EXPECT_TRUE(verify(program, options).warnings.empty());
+  // Of two chains each has a last stage of its own.
+  program.problem.placement = {0, 1, 1, 0};
+  program.problem.chains = {1, 0, 1};
+  for (RankProgram &rank : program.ranks)
+    rank.instructions.clear();
+  RankBuilder(program, 0).f(1, 0).f(1, 2).f(0, 1);
+  RankBuilder(program, 1).f(0, 0).f(0, 2).f(1, 1);
+  EXPECT_TRUE(verify(program, options).warnings.empty());
 }
 
 //===----------------------------------------------------------------------===//

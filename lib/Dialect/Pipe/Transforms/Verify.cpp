@@ -12,11 +12,10 @@ namespace penstock::pipe {
 #define GEN_PASS_DEF_VERIFYSCHEDULE
 #include "penstock/Dialect/Pipe/Transforms/Passes.h.inc"
 
-/// One error at the op at fault, and a note at each op that explains it.
-static void report(const ExtractedProgram &extracted, const Finding &finding) {
-  InFlightDiagnostic diag = emitNamed(extracted, finding.site)
-                            << finding.message << " [" << name(finding.rule)
-                            << ']';
+/// Completes the diagnostic of a finding: one note at each op that explains it.
+static void report(InFlightDiagnostic diag, const ExtractedProgram &extracted,
+                   const Finding &finding) {
+  diag << finding.message << " [" << name(finding.rule) << ']';
   for (const Note &note : finding.notes) {
     Diagnostic &at = diag.attachNote(extracted.at(note.site)->getLoc())
                      << "rank " << note.site.rank;
@@ -49,7 +48,11 @@ struct VerifySchedule : impl::VerifyScheduleBase<VerifySchedule> {
     Verdict verdict = verify(program, options);
     numFindings += verdict.findings.size();
     for (const Finding &finding : verdict.findings)
-      report(*extracted, finding);
+      report(emitNamed(*extracted, finding.site), *extracted, finding);
+    for (const Finding &warning : verdict.warnings)
+      report(emitWarning(extracted->at(warning.site)->getLoc())
+                 << describe(program, warning.site) << ": ",
+             *extracted, warning);
     return success(verdict.accepted());
   }
 };
