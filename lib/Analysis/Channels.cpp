@@ -19,8 +19,8 @@ public:
   /// Sorts `count` elements of `data` from `first` on by key, keys in order of
   /// first appearance; calls `bucket(first, count)` for each run of equal keys.
   template <typename KeyFn, typename BucketFn>
-  void sort(BigArray<uint32_t> &data, uint32_t first, uint32_t count,
-            KeyFn key, BucketFn bucket) {
+  void sort(BigArray<uint32_t> &data, uint32_t first, uint32_t count, KeyFn key,
+            BucketFn bucket) {
     if (std::all_of(data.begin() + first, data.begin() + first + count,
                     [&](uint32_t d) { return key(d) == key(data[first]); })) {
       if (count > 0)
@@ -209,6 +209,20 @@ Channels::Channels(const Program &program) {
     (end.isRecv ? channel.numRecvs : channel.numSends) = end.count;
   }
   joinCollectives(program, collectives, *this);
+}
+
+std::vector<uint32_t> Channels::layers() const {
+  std::vector<uint32_t> layers(base.back());
+  auto count = [&](uint32_t first, uint32_t size) {
+    for (uint32_t k = first + 1; k < first + size; ++k)
+      if (itemOf[byChannel[k]] == itemOf[byChannel[k - 1]])
+        layers[users[byChannel[k]]] = layers[users[byChannel[k - 1]]] + 1;
+  };
+  for (const Channel &channel : channels) {
+    count(channel.firstSend, channel.numSends);
+    count(channel.firstRecv, channel.numRecvs);
+  }
+  return layers;
 }
 
 Matching penstock::matchTransfers(const Program &program) {

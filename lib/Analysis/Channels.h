@@ -53,6 +53,15 @@ struct Channels {
   BigArray<uint32_t> members;
   std::vector<Meeting> meetings;
 
+  Site site(uint32_t event) const {
+    auto next = std::upper_bound(base.begin(), base.end(), event);
+    const auto rank = static_cast<int32_t>(next - base.begin() - 1);
+    return {rank, event - base[rank]};
+  }
+  /// Of each event that is a transfer, its layer: how many transfers of its
+  /// group come before it at the same end of the same channel.
+  std::vector<uint32_t> layers() const;
+
   uint32_t send(const Channel &channel, uint32_t k) const {
     return users[byChannel[channel.firstSend + k]];
   }

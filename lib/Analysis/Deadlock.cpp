@@ -29,11 +29,14 @@ constexpr uint32_t kNone = ~0u;
 /// steps; a step's edges go to the front items behind which a member stands.
 class Blockage {
 public:
-  Blockage(const Program &program, const Semantics &semantics,
-           const EventGraph &graph, std::vector<std::vector<uint8_t>> ended)
-      : program(program), semantics(semantics), graph(graph),
-        ended(std::move(ended)), matching(matchTransfers(program)),
-        visited(program.ranks.size()) {
+  Blockage(const Program &program, const Channels &channels,
+           const Semantics &semantics, const EventGraph &graph,
+           const Ended &ended)
+      : program(program), channels(channels), semantics(semantics),
+        graph(graph), ended(ended), visited(program.ranks.size()) {
+    findPartners();
+    if (semantics.groups == Semantics::Layered)
+      layers = channels.layers();
     findFront();
     findEdges();
     dropDeadEnds();
@@ -55,12 +58,17 @@ private:
     return std::all_of(ended[r].begin() + first, ended[r].begin() + end,
                        [](uint8_t e) { return e != 0; });
   }
-  uint32_t nodeOfStep(uint32_t step) {
+  uint32_t nodeOfStep(uint32_t step) const {
     auto it = std::lower_bound(steps.begin(), steps.end(), step);
     return it != steps.end() && *it == step
                ? static_cast<uint32_t>(front.size() + (it - steps.begin()))
                : kNone;
   }
+  /// Calls `fn(instruction, step)` for the members of a front item that have
+  /// not ended and are posted, and for the step that each waits for.
+  template <typename Fn>
+  void forEachWait(uint32_t f, Fn &&fn) const;
+  void findPartners();
   void findFront();
   void findEdges();
   void dropDeadEnds();
@@ -69,15 +77,21 @@ private:
   void appendPath(Site from, Site to, std::vector<Site> &path);
 
   const Program &program;
+  const Channels &channels;
   const Semantics semantics;
   const EventGraph &graph;
-  const std::vector<std::vector<uint8_t>> ended;
-  const Matching matching;
+  const Ended &ended;
 
-  std::vector<Site> front;        ///< first instructions of the front items
-  std::vector<uint32_t> frontEnd; ///< one past their last instructions
-  std::vector<uint32_t> steps;    ///< that the front waits for, sorted
-  std::vector<Edge> edges;        ///< sorted by `from`
+  /// Of each event that is a transfer, the one it waits for: its other end, or
+  /// for a send that may run ahead, the receive that makes room. Of a
+  /// collective, itself. kNone: what it needs does not exist.
+  std::vector<uint32_t> partner;
+  std::vector<uint32_t> layers;     ///< of each event, if groups have them
+  std::vector<Site> front;          ///< first instructions of the front items
+  std::vector<uint32_t> frontEnd;   ///< one past their last instructions
+  std::vector<uint32_t> frontLayer; ///< the layer that they have posted
+  std::vector<uint32_t> steps;      ///< that the front waits for, sorted
+  std::vector<Edge> edges;          ///< sorted by `from`
   std::vector<uint32_t> firstEdge;
   std::vector<uint8_t> alive; ///< node lies on a path to a cycle
   std::vector<uint32_t> cameBy, seen;
@@ -88,8 +102,29 @@ private:
 
 } // namespace
 
+void Blockage::findPartners() {
+  partner.assign(channels.base.back(), kNone);
+  const bool buffered =
+      semantics.groups != Semantics::Closure && semantics.capacity > 0;
+  for (const Channel &channel : channels.channels) {
+    for (uint32_t k = 0; k < channel.numPairs(); ++k)
+      partner[channels.recv(channel, k)] = channels.send(channel, k);
+    for (uint32_t k = 0; k < channel.numSends; ++k) {
+      const int64_t recv = buffered ? k - semantics.capacity : k;
+      const uint32_t send = channels.send(channel, k);
+      if (recv < 0)
+        partner[send] = send;
+      else if (recv < channel.numRecvs)
+        partner[send] = channels.recv(channel, static_cast<uint32_t>(recv));
+    }
+  }
+  for (const Meeting &meeting : channels.meetings)
+    for (uint32_t k = 0; k < meeting.count; ++k)
+      partner[channels.member(meeting, k)] = channels.member(meeting, k);
+}
+
 void Blockage::findFront() {
-  ItemWalk items;
+  ItemWalk items(semantics.serialised);
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     std::vector<uint8_t> done(program.ranks[r].instructions.size());
     items.walk(program.ranks[r], [&](uint32_t first, uint32_t end,
@@ -100,53 +135,77 @@ void Blockage::findFront() {
         return;
       front.push_back({static_cast<int32_t>(r), first});
       frontEnd.push_back(end);
+      uint32_t layer = kNone;
+      if (!layers.empty())
+        for (uint32_t i = first; i < end; ++i)
+          if (!ended[r][i])
+            layer = std::min(layer, layers[channels.base[r] + i]);
+      frontLayer.push_back(layer);
     });
   }
-  for (size_t f = 0; f < front.size(); ++f)
-    for (uint32_t i = front[f].instruction; i < frontEnd[f]; ++i)
-      if (!ended[front[f].rank][i])
-        steps.push_back(graph.stepOf({front[f].rank, i}));
+  for (uint32_t f = 0; f < front.size(); ++f)
+    forEachWait(f, [&](uint32_t, uint32_t step) { steps.push_back(step); });
   std::sort(steps.begin(), steps.end());
   steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
 }
 
+template <typename Fn>
+void Blockage::forEachWait(uint32_t f, Fn &&fn) const {
+  const int32_t r = front[f].rank;
+  for (uint32_t i = front[f].instruction; i < frontEnd[f]; ++i) {
+    const uint32_t event = channels.base[r] + i;
+    if (ended[r][i] || (!layers.empty() && layers[event] > frontLayer[f]))
+      continue;
+    if (semantics.groups == Semantics::Closure) {
+      fn(i, graph.stepOf({r, i})); // All members are in one step.
+      return;
+    }
+    if (partner[event] != kNone)
+      fn(i, graph.stepOf(channels.site(partner[event])));
+  }
+}
+
 void Blockage::findEdges() {
   for (uint32_t f = 0; f < front.size(); ++f)
-    for (uint32_t i = front[f].instruction; i < frontEnd[f]; ++i)
-      if (!ended[front[f].rank][i]) {
-        edges.push_back({f, nodeOfStep(graph.stepOf({front[f].rank, i})), i});
-        if (semantics.groups == Semantics::Closure)
-          break; // all members are in one step
-      }
+    forEachWait(f, [&](uint32_t i, uint32_t step) {
+      edges.push_back({f, nodeOfStep(step), i});
+    });
 
   // Behind which front items of its rank an item stands. A rank has at most one
   // front item per queue.
   using FrontSet = std::bitset<256>;
-  ItemWalk items;
+  ItemWalk items(semantics.serialised);
   std::vector<FrontSet> behind;
   for (uint32_t r = 0, f = 0; r < program.ranks.size(); ++r) {
     const uint32_t firstFront = f;
+    auto addMember = [&](uint32_t i, uint32_t g) {
+      const uint32_t step =
+          nodeOfStep(graph.stepOf({static_cast<int32_t>(r), i}));
+      if (step != kNone)
+        edges.push_back({step, g, i});
+    };
     behind.assign(program.ranks[r].instructions.size(), {});
-    items.walk(program.ranks[r], [&](uint32_t first, uint32_t end,
-                                     auto &predecessors) {
-      if (f < front.size() &&
-          front[f] == Site{static_cast<int32_t>(r), first}) {
-        behind[first].set(f++ - firstFront);
-        return;
-      }
-      for (uint32_t p : predecessors)
-        behind[first] |= behind[p];
-      if (behind[first].none())
-        return;
-      for (uint32_t i = first; i < end; ++i) {
-        uint32_t step = nodeOfStep(graph.stepOf({static_cast<int32_t>(r), i}));
-        if (step == kNone)
-          continue;
-        for (uint32_t g = firstFront; g < f; ++g)
-          if (behind[first][g - firstFront])
-            edges.push_back({step, g, i});
-      }
-    });
+    items.walk(program.ranks[r],
+               [&](uint32_t first, uint32_t end, auto &predecessors) {
+                 if (f < front.size() &&
+                     front[f] == Site{static_cast<int32_t>(r), first}) {
+                   // A later layer stands behind the one that is posted.
+                   if (!layers.empty())
+                     for (uint32_t i = first; i < end; ++i)
+                       if (layers[channels.base[r] + i] > frontLayer[f])
+                         addMember(i, f);
+                   behind[first].set(f++ - firstFront);
+                   return;
+                 }
+                 for (uint32_t p : predecessors)
+                   behind[first] |= behind[p];
+                 if (behind[first].none())
+                   return;
+                 for (uint32_t i = first; i < end; ++i)
+                   for (uint32_t g = firstFront; g < f; ++g)
+                     if (behind[first][g - firstFront])
+                       addMember(i, g);
+               });
   }
   std::stable_sort(
       edges.begin(), edges.end(),
@@ -310,9 +369,9 @@ void Blockage::appendPath(Site from, Site to, std::vector<Site> &path) {
     do {
       const Instruction &inst =
           program.ranks[t.rank].instructions[t.instruction];
-      uint32_t partner = matching.partner[t.rank][t.instruction];
-      if (isTransfer(inst.op) && partner != kNoInstruction) {
-        Site other = {inst.peer, partner};
+      const uint32_t met = partner[channels.base[t.rank] + t.instruction];
+      if (isTransfer(inst.op) && met != kNone) {
+        const Site other = {inst.peer, met - channels.base[inst.peer]};
         if (visit(headOf(other)))
           queue.push_back({headOf(other), t, other, next});
       }
@@ -322,57 +381,73 @@ void Blockage::appendPath(Site from, Site to, std::vector<Site> &path) {
 }
 
 std::vector<Site> Blockage::unmatched() const {
-  const Channels channels(program);
-  std::vector<uint8_t> alone(channels.base.back());
+  std::vector<uint8_t> missing(partner.size());
   for (const Meeting &meeting : channels.meetings)
     for (uint32_t k = 0; k < meeting.count; ++k)
-      alone[channels.member(meeting, k)] = !meeting.complete;
-
+      missing[channels.member(meeting, k)] = !meeting.complete;
+  for (const Channel &channel : channels.channels) {
+    for (uint32_t k = 0; k < channel.numSends; ++k)
+      missing[channels.send(channel, k)] =
+          partner[channels.send(channel, k)] == kNone;
+    for (uint32_t k = 0; k < channel.numRecvs; ++k)
+      missing[channels.recv(channel, k)] =
+          partner[channels.recv(channel, k)] == kNone;
+  }
   std::vector<Site> result;
   for (size_t f = 0; f < front.size(); ++f) {
     const int32_t r = front[f].rank;
-    for (uint32_t i = front[f].instruction; i < frontEnd[f]; ++i) {
-      bool missing = isTransfer(program.ranks[r].instructions[i].op)
-                         ? matching.partner[r][i] == kNoInstruction
-                         : alone[channels.base[r] + i];
-      if (!ended[r][i] && missing)
+    for (uint32_t i = front[f].instruction; i < frontEnd[f]; ++i)
+      if (!ended[r][i] && missing[channels.base[r] + i])
         result.push_back({r, i});
-    }
   }
   return result;
 }
 
-/// Runs on from what has ended; explains what is left.
-static DeadlockResult check(const Program &program, const Semantics &semantics,
-                            const std::vector<std::vector<uint8_t>> *done) {
-  const EventGraph graph(program, semantics);
+DeadlockResult penstock::runAndExplain(const Program &program,
+                                       const Channels &channels,
+                                       const Semantics &semantics,
+                                       const Ended *done, Ended *ended) {
+  const EventGraph graph(program, channels, semantics);
   const std::vector<uint32_t> order = graph.topologicalOrder(done);
   DeadlockResult result;
   result.ok = order.size() == graph.numSteps();
   if (result.ok)
     return result;
-  std::vector<std::vector<uint8_t>> ended(program.ranks.size());
-  for (size_t r = 0; r < ended.size(); ++r)
-    ended[r].resize(program.ranks[r].instructions.size());
+  Ended stuck(program.ranks.size());
+  for (size_t r = 0; r < stuck.size(); ++r)
+    stuck[r].resize(program.ranks[r].instructions.size());
   for (uint32_t step : order)
     graph.forEachMember(
-        step, [&](Site site) { ended[site.rank][site.instruction] = 1; });
-  Blockage blockage(program, semantics, graph, std::move(ended));
+        step, [&](Site site) { stuck[site.rank][site.instruction] = 1; });
+  Blockage blockage(program, channels, semantics, graph, stuck);
   result.cycle = blockage.shortestCycle();
   result.unmatched = blockage.unmatched();
+  if (ended)
+    *ended = std::move(stuck);
   return result;
+}
+
+static DeadlockResult check(const Program &program, const Channels &channels,
+                            const Semantics &semantics, const Ended *done) {
+  if (semantics.firstUse) {
+    // What the hosts wait for does not depend on what the devices do.
+    DeadlockResult result = checkFirstUse(program, channels, done);
+    if (!result.ok)
+      return result;
+  }
+  return runAndExplain(program, channels, semantics, done);
 }
 
 DeadlockResult penstock::checkDeadlock(const Program &program,
                                        const Channels &channels,
                                        const Semantics &semantics) {
-  // Host order implies closure, and closure implies documented.
+  // Closure in host order implies every other semantics.
   if (runsInHostOrder(channels)) {
     DeadlockResult result;
     result.ok = true;
     return result;
   }
-  return check(program, semantics, nullptr);
+  return check(program, channels, semantics, nullptr);
 }
 
 DeadlockResult penstock::checkDeadlock(const Program &program,
@@ -383,5 +458,5 @@ DeadlockResult penstock::checkDeadlock(const Program &program,
 DeadlockResult
 penstock::explainBlocked(const Program &program, const Semantics &semantics,
                          const std::vector<std::vector<uint8_t>> &done) {
-  return check(program, semantics, &done);
+  return check(program, Channels(program), semantics, &done);
 }

@@ -5,7 +5,6 @@
 #include "Channels.h"
 #include "Items.h"
 
-#include <iterator>
 #include <numeric>
 
 using namespace penstock;
@@ -44,13 +43,15 @@ uint32_t EventGraph::addEvent() {
   return event;
 }
 
-/// Events and arcs of one rank. A group of several transfers is one event under
-/// closure, since all its members are united; else they progress independently
-/// between a start and an end.
-void EventGraph::addRanks(const Program &program, Coupling coupling,
-                          const Channels &channels) {
-  ItemWalk items;
-  std::vector<uint32_t> endOf, itemOf;
+/// Events and arcs of the ranks. A group of several transfers is one event
+/// under closure, since all its members are united; else they progress between
+/// a start and an end.
+void EventGraph::addRanks(const Program &program, const Channels &channels,
+                          const Semantics &semantics) {
+  ItemWalk items(semantics.serialised);
+  std::vector<uint32_t> endOf, layers;
+  if (semantics.groups == Semantics::Layered)
+    layers = channels.layers();
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const RankProgram &rank = program.ranks[r];
     const uint32_t first = base[r];
@@ -59,14 +60,10 @@ void EventGraph::addRanks(const Program &program, Coupling coupling,
       uint32_t start = first + head;
       endOf[head] = start;
       if (end - head > 1) {
-        if (coupling != Coupling::Closure &&
+        if (semantics.groups != Semantics::Closure &&
             isTransfer(rank.instructions[head].op)) {
-          start = addEvent();
-          endOf[head] = addEvent();
-          for (uint32_t i = head; i < end; ++i) {
-            addArc(start, first + i);
-            addArc(first + i, endOf[head]);
-          }
+          start = addGroup(first + head, first + end, layers);
+          endOf[head] = static_cast<uint32_t>(root.size() - 1);
         } else {
           for (uint32_t i = head + 1; i < end; ++i)
             unite(start, first + i);
@@ -75,42 +72,71 @@ void EventGraph::addRanks(const Program &program, Coupling coupling,
       for (uint32_t predecessor : predecessors)
         addArc(endOf[predecessor], start);
     });
-    if (coupling != Coupling::Closure)
-      std::transform(items.headOf.begin(), items.headOf.end(),
-                     std::back_inserter(itemOf),
-                     [first](uint32_t head) { return first + head; });
   }
-  if (coupling == Coupling::Closure)
-    return;
-  // Transfers of one group on one channel keep their order.
+}
+
+/// Adds the start of a group of transfers, the borders between its layers, all
+/// in one layer if none are given, and its end. Returns the start.
+uint32_t EventGraph::addGroup(uint32_t head, uint32_t end,
+                              const std::vector<uint32_t> &layers) {
+  uint32_t numLayers = 1;
+  if (!layers.empty())
+    numLayers += *std::max_element(layers.begin() + head, layers.begin() + end);
+  const uint32_t start = addEvent();
+  for (uint32_t layer = 0; layer < numLayers; ++layer)
+    addEvent();
+  for (uint32_t i = head; i < end; ++i) {
+    const uint32_t before = start + (layers.empty() ? 0 : layers[i]);
+    addArc(before, i);
+    addArc(i, before + 1);
+  }
+  return start;
+}
+
+/// Transfers of one group at one end of a channel keep their order.
+void EventGraph::keepOrder(const Channels &channels) {
+  auto order = [&](uint32_t first, uint32_t size) {
+    for (uint32_t k = first + 1; k < first + size; ++k) {
+      const uint32_t before = channels.byChannel[k - 1],
+                     after = channels.byChannel[k];
+      if (channels.itemOf[before] == channels.itemOf[after])
+        addArc(channels.users[before], channels.users[after]);
+    }
+  };
   for (const Channel &channel : channels.channels) {
-    auto keepOrder = [&](uint32_t before, uint32_t after) {
-      if (itemOf[before] == itemOf[after])
-        addArc(before, after);
-    };
-    for (uint32_t k = 1; k < channel.numSends; ++k)
-      keepOrder(channels.send(channel, k - 1), channels.send(channel, k));
-    for (uint32_t k = 1; k < channel.numRecvs; ++k)
-      keepOrder(channels.recv(channel, k - 1), channels.recv(channel, k));
+    order(channel.firstSend, channel.numSends);
+    order(channel.firstRecv, channel.numRecvs);
   }
 }
 
 /// Joins what meets across ranks; what misses a partner stays pending for ever.
-void EventGraph::couple(const Channels &channels, Coupling coupling) {
+void EventGraph::couple(const Channels &channels, const Semantics &semantics) {
+  const bool rendezvous =
+      semantics.groups == Semantics::Closure || semantics.capacity == 0;
   for (const Channel &channel : channels.channels) {
     const uint32_t numPairs = channel.numPairs();
     for (uint32_t k = 0; k < numPairs; ++k) {
-      if (coupling == Coupling::Buffered)
-        addArc(channels.send(channel, k), channels.recv(channel, k));
-      else
+      if (rendezvous)
         unite(channels.send(channel, k), channels.recv(channel, k));
+      else
+        addArc(channels.send(channel, k), channels.recv(channel, k));
     }
     for (uint32_t k = numPairs; k < channel.numRecvs; ++k)
       ++pending[channels.recv(channel, k)];
-    // Under Buffered this is the token of every send.
-    for (uint32_t k = coupling == Coupling::Buffered ? 0 : numPairs;
-         k < channel.numSends; ++k)
-      ++pending[channels.send(channel, k)];
+    if (rendezvous || semantics.capacity == kGranted) {
+      for (uint32_t k = rendezvous ? numPairs : 0; k < channel.numSends; ++k)
+        ++pending[channels.send(channel, k)];
+      continue;
+    }
+    // A receive makes room for the send that comes `capacity` later.
+    for (int64_t k = semantics.capacity; k < channel.numSends; ++k) {
+      const uint32_t send = channels.send(channel, static_cast<uint32_t>(k));
+      const int64_t recv = k - semantics.capacity;
+      if (recv < channel.numRecvs)
+        addArc(channels.recv(channel, static_cast<uint32_t>(recv)), send);
+      else
+        ++pending[send];
+    }
   }
   for (const Meeting &meeting : channels.meetings) {
     for (uint32_t k = 1; k < meeting.count; ++k)
@@ -120,7 +146,7 @@ void EventGraph::couple(const Channels &channels, Coupling coupling) {
 }
 
 EventGraph::EventGraph(const Program &program, const Channels &channels,
-                       Coupling coupling)
+                       const Semantics &semantics)
     : base(channels.base) {
   numInstructions = base.back();
   rankOfBlock.resize(numInstructions / kBlock + 1);
@@ -135,8 +161,10 @@ EventGraph::EventGraph(const Program &program, const Channels &channels,
   pending.assign(numInstructions, 0);
   firstArc.assign(numInstructions, kNone);
   arcs.reserve(2 * numInstructions);
-  addRanks(program, coupling, channels);
-  couple(channels, coupling);
+  addRanks(program, channels, semantics);
+  if (semantics.groups == Semantics::Documented)
+    keepOrder(channels);
+  couple(channels, semantics);
 
   for (uint32_t event = 0; event < root.size(); ++event) {
     root[event] = find(event);
@@ -148,10 +176,7 @@ EventGraph::EventGraph(const Program &program, const Channels &channels,
 }
 
 EventGraph::EventGraph(const Program &program, const Semantics &semantics)
-    : EventGraph(program, Channels(program),
-                 semantics.groups == Semantics::Closure
-                     ? Coupling::Closure
-                     : Coupling::Documented) {}
+    : EventGraph(program, Channels(program), semantics) {}
 
 /// Ends a step: appends to `ready` the steps that waited for nothing else.
 void EventGraph::release(uint32_t step, std::vector<uint32_t> &pending,
@@ -186,57 +211,4 @@ std::vector<uint32_t> EventGraph::topologicalOrder(
   for (size_t next = 0; next < order.size(); ++next)
     release(order[next], open, order);
   return order;
-}
-
-/// One run under growing k: what ends under k also ends under k + 1, so the run
-/// goes on where it stuck. A send needs a token; with capacity k each channel
-/// has given out as many as receives have ended, plus k.
-std::optional<int64_t> penstock::minCapacity(const Program &program) {
-  const Channels channels(program);
-  if (runsInHostOrder(channels))
-    return 0;
-  {
-    const EventGraph documented(program, channels,
-                                EventGraph::Coupling::Documented);
-    if (documented.topologicalOrder().size() == documented.numSteps())
-      return 0;
-  }
-  const EventGraph graph(program, channels, EventGraph::Coupling::Buffered);
-  std::vector<uint32_t> open = graph.pending, order, channelOf, granted, live;
-  order.reserve(graph.stepCount);
-  channelOf.assign(graph.numInstructions, kNone);
-  granted.assign(channels.channels.size(), 0);
-  for (uint32_t c = 0; c < channels.channels.size(); ++c) {
-    const Channel &channel = channels.channels[c];
-    for (uint32_t k = 0; k < channel.numRecvs; ++k)
-      channelOf[channels.recv(channel, k)] = c;
-    live.push_back(c);
-  }
-  auto grant = [&](uint32_t c) {
-    const Channel &channel = channels.channels[c];
-    if (granted[c] == channel.numSends)
-      return false;
-    uint32_t send = channels.send(channel, granted[c]++);
-    if (--open[graph.root[send]] == 0)
-      order.push_back(graph.root[send]);
-    return true;
-  };
-  for (uint32_t event = 0; event < graph.root.size(); ++event)
-    if (graph.root[event] == event && open[event] == 0)
-      order.push_back(event);
-  int64_t capacity = 0;
-  for (size_t next = 0;;) {
-    for (; next < order.size(); ++next) {
-      graph.release(order[next], open, order);
-      if (order[next] < graph.numInstructions &&
-          channelOf[order[next]] != kNone)
-        grant(channelOf[order[next]]);
-    }
-    if (order.size() == graph.stepCount)
-      return capacity;
-    if (live.empty())
-      return std::nullopt;
-    ++capacity;
-    std::erase_if(live, [&](uint32_t c) { return !grant(c); });
-  }
 }

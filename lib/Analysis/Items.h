@@ -18,6 +18,9 @@ namespace penstock {
 
 class ItemWalk {
 public:
+  /// Serialised: every item comes directly after the one before it.
+  explicit ItemWalk(bool serialised = false) : serialised(serialised) {}
+
   /// Calls `fn(first, end, predecessors)` for every item [first, end) of the
   /// rank. Predecessors are first instructions of earlier items; one may occur
   /// twice.
@@ -30,6 +33,14 @@ public:
     for (uint32_t first = 0, end; first < size; first = end) {
       const Instruction &head = insts[first];
       predecessors.clear();
+      if (serialised) {
+        if (first > 0)
+          predecessors.push_back(headOf[first - 1]);
+        end = itemEnd(insts, first);
+        std::fill(headOf.begin() + first, headOf.begin() + end, first);
+        fn(first, end, predecessors);
+        continue;
+      }
       uint32_t previous = lastOnQueue[head.queue];
       if (previous != kNoInstruction)
         predecessors.push_back(previous);
@@ -62,6 +73,7 @@ public:
   std::vector<uint32_t> headOf;
 
 private:
+  const bool serialised;
   uint32_t lastOnQueue[256];
   std::vector<uint32_t> lastOnComm; ///< as long as needed so far
   std::vector<uint16_t> usedComms;

@@ -41,6 +41,20 @@ void checkMemory(const Program &program, bool order, Findings &findings);
 /// checkDeadlock, for those who have the channels already.
 DeadlockResult checkDeadlock(const Program &program, const Channels &channels,
                              const Semantics &semantics);
+/// capacityNeed, for those who have the channels already.
+CapacityNeed capacityNeed(const Program &program, const Channels &channels,
+                          const Semantics &semantics);
+/// Of each rank and instruction, whether it has ended.
+using Ended = std::vector<std::vector<uint8_t>>;
+/// Runs on from what has ended (null: nothing) and explains what is left, with
+/// all channels connected. `ended` receives what had ended when it stuck.
+DeadlockResult runAndExplain(const Program &program, const Channels &channels,
+                             const Semantics &semantics, const Ended *done,
+                             Ended *ended = nullptr);
+/// Whether all hosts get through the set-up of connections when there are none
+/// at the start, or only those of what has ended.
+DeadlockResult checkFirstUse(const Program &program, const Channels &channels,
+                             const Ended *done);
 /// That a complete order can run across ranks; returns the cycle if it cannot.
 std::vector<Site> checkOrderRuns(const Program &program, Findings &findings);
 

@@ -2,11 +2,12 @@
 //
 // The event graph of a program. Its nodes are *steps*: what happens at once
 // across ranks. Under closure semantics a step is a connected component of
-// items by matching, or a collective on all its ranks; under documented
-// semantics it is a pair of transfers, and a group of several transfers has two
-// more steps without members, its start and its end. Its arcs are the order on
-// each rank: queues, communicators and waits. A program terminates if and only
-// if every step can run (docs/semantics.md).
+// items by matching, or a collective on all its ranks. Under documented and
+// layered semantics it is a pair of transfers, or with a capacity one transfer,
+// and a group of several transfers has further steps without members: its
+// start, its end and the borders between its layers. The arcs are the order on
+// each rank, and what a buffer gives and takes. A program terminates if and
+// only if every step can run (docs/semantics.md).
 //
 // Flat arrays of 32-bit indices, at most 64 bytes per instruction; building and
 // running are linear.
@@ -24,8 +25,11 @@ struct Channels;
 
 class EventGraph {
 public:
-  /// The program must be well-formed.
+  /// The program must be well-formed. All channels are connected, also when
+  /// the semantics says first use.
   EventGraph(const Program &program, const Semantics &semantics);
+  EventGraph(const Program &program, const Channels &channels,
+             const Semantics &semantics);
 
   size_t numSteps() const { return stepCount; }
 
@@ -55,17 +59,13 @@ public:
   }
 
 private:
-  /// How the two ends of a transfer are coupled. Buffered: a receive comes
-  /// after its send, and nothing holds a send back but a token that the caller
-  /// grants.
-  enum class Coupling : uint8_t { Closure, Documented, Buffered };
   struct Arc {
     uint32_t next, target;
   };
-
-  EventGraph(const Program &program, const Channels &channels,
-             Coupling coupling);
-  friend std::optional<int64_t> minCapacity(const Program &program);
+  /// Runs the graph with a capacity of its own choice: every send of a graph
+  /// with this capacity waits for one arc that does not exist.
+  friend class CapacityRun;
+  static constexpr int64_t kGranted = -1;
 
   Site site(uint32_t event) const {
     int32_t rank = rankOfBlock[event / kBlock];
@@ -77,16 +77,19 @@ private:
   void unite(uint32_t a, uint32_t b);
   void addArc(uint32_t from, uint32_t to);
   uint32_t addEvent();
-  void addRanks(const Program &program, Coupling coupling,
-                const Channels &channels);
-  void couple(const Channels &channels, Coupling coupling);
+  void addRanks(const Program &program, const Channels &channels,
+                const Semantics &semantics);
+  uint32_t addGroup(uint32_t head, uint32_t end,
+                    const std::vector<uint32_t> &layers);
+  void keepOrder(const Channels &channels);
+  void couple(const Channels &channels, const Semantics &semantics);
   void release(uint32_t step, std::vector<uint32_t> &pending,
                std::vector<uint32_t> &ready) const;
 
   static constexpr uint32_t kBlock = 64;
 
-  // Events are the instructions, numbered through the ranks, then the starts
-  // and ends of groups. A step is named by one of its events, its root.
+  // Events are the instructions, numbered through the ranks, then the starts,
+  // borders and ends of groups. A step is named by one of its events, its root.
   size_t numInstructions = 0, stepCount = 0;
   std::vector<uint32_t> base;       ///< first event of each rank, and the end
   std::vector<int32_t> rankOfBlock; ///< rank of every kBlock-th event

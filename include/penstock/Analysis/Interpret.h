@@ -15,12 +15,15 @@ namespace penstock {
 
 struct Execution {
   bool finished = false;
+  Outcome outcome = Outcome::Deadlock;
   /// done[rank][i]: instruction i has ended.
   std::vector<std::vector<uint8_t>> done;
 };
 
-/// Runs a well-formed program under the semantics until it ends or sticks.
-Execution interpret(const Program &program, const Semantics &semantics);
+/// Runs a well-formed program under the semantics until it ends or sticks. The
+/// capacity of the channels named in `buffers` is given there.
+Execution interpret(const Program &program, const Semantics &semantics,
+                    std::span<const ChannelNeed> buffers = {});
 
 } // namespace penstock
 

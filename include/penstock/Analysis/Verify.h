@@ -107,8 +107,8 @@ struct DeadlockResult {
   bool ok = false;
   /// When not ok: a cycle of waits; entry k waits for entry k + 1, the last
   /// for the first. From one rank to another an entry waits for its other end;
-  /// on one rank it stands behind the next entry, or under closure is in one
-  /// group with it. Empty when there is no cycle; then `unmatched` is not.
+  /// on one rank it stands behind the next entry, or is in one group with it
+  /// (closure, layered). Empty when there is no cycle; then `unmatched` is not.
   std::vector<Site> cycle;
   /// Transfers and collectives that their rank has reached and whose partners
   /// do not exist.
@@ -123,7 +123,19 @@ struct DeadlockResult {
     return conflict.empty() ? Outcome::Deadlock : Outcome::Error;
   }
 };
-/// The program must be well-formed. Linear.
+/// The program must be well-formed. Linear, under every semantics.
+///
+/// A verdict of one communication program under all models is
+///   checkDeadlock(p, {groups, capacity, serialised, firstUse}).outcome()
+///     documented           {Documented}
+///     buffered             {Documented, kUnlimited}
+///     layered              {Layered}
+///     closure              {Closure}
+///     first use            {Documented, 0, false, true}
+///     serialised           {Documented, 0, true}
+///     serialised, buffered {Documented, kUnlimited, true}
+/// with `cycle` and `unmatched` from documented, minCapacity(p), and for
+/// mismatched messages matchTransfers(p).
 DeadlockResult checkDeadlock(const Program &program,
                              const Semantics &semantics);
 
@@ -140,10 +152,39 @@ DeadlockResult explainBlocked(const Program &program,
 Finding describeDeadlock(const Program &program, const DeadlockResult &result,
                          const Semantics &semantics);
 
-/// Smallest k such that the program terminates under documented semantics when
-/// a send may run k messages ahead of its receive; 0: rendezvous suffices;
-/// nullopt: no k suffices. A diagnosis, never a licence.
-std::optional<int64_t> minCapacity(const Program &program);
+/// Smallest k such that the program terminates when a send may run k messages
+/// ahead of its receive; 0: rendezvous suffices; nullopt: no k suffices. The
+/// semantics are documented or layered, its capacity does not matter. A
+/// diagnosis, never a licence.
+std::optional<int64_t>
+minCapacity(const Program &program,
+            const Semantics &semantics = Semantics::Documented);
+
+/// What one channel must buffer.
+struct ChannelNeed {
+  uint16_t comm = 0;
+  int32_t source = -1, destination = -1;
+  int64_t messages = 0;
+  /// The first send that runs so many messages ahead, itself counted, and the
+  /// bytes of all of these.
+  Site message;
+  int64_t bytes = 0;
+};
+/// The buffers that a program relies on.
+struct CapacityNeed {
+  /// minCapacity(): the largest need of a channel.
+  std::optional<int64_t> least;
+  /// The channels that must buffer something, by communicator, source and
+  /// destination. With room for these messages and no others the program
+  /// terminates. Where two channels can stand in for each other, the later one
+  /// is asked.
+  std::vector<ChannelNeed> channels;
+  /// No entry can be less while the others stay. False for programs so large
+  /// that trying would take too long.
+  bool minimal = true;
+};
+CapacityNeed capacityNeed(const Program &program,
+                          const Semantics &semantics = Semantics::Documented);
 
 struct VerifyOptions {
   /// Check an order: transfers are implied, slots do not exist.

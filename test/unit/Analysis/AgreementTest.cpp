@@ -1,95 +1,43 @@
-//===- AgreementTest.cpp - The verifier against the interpreter -----------===//
+//===- AgreementTest.cpp - Verifier and interpreter, a short run ----------===//
 
-#include "Build.h"
+#include "Agreement.h"
 #include "RandomProgram.h"
 
-#include "penstock/Analysis/Interpret.h"
-
 #include <gtest/gtest.h>
-
-#include <algorithm>
 
 using namespace penstock;
 using namespace penstock::test;
 
 namespace {
 
-/// Every entry of a cycle must wait for the next one, by the definitions alone.
-void expectRealCycle(const Program &program, const std::vector<Site> &cycle,
-                     const Execution &stuck) {
-  const Matching matching = matchTransfers(program);
-  auto inst = [&](Site s) -> const Instruction & {
-    return program.ranks[s.rank].instructions[s.instruction];
-  };
-  bool goesBack = false;
-  for (size_t k = 0; k < cycle.size(); ++k) {
-    const Site from = cycle[k], to = cycle[(k + 1) % cycle.size()];
-    EXPECT_FALSE(stuck.done[from.rank][from.instruction]);
-    if (from.rank == to.rank) {
-      goesBack |= to.instruction < from.instruction;
-      continue;
-    }
-    if (isTransfer(inst(from).op)) {
-      EXPECT_EQ(inst(from).peer, to.rank);
-      EXPECT_EQ(matching.partner[from.rank][from.instruction], to.instruction);
-    } else {
-      EXPECT_EQ(inst(from).op, inst(to).op);
-    }
-  }
-  EXPECT_TRUE(goesBack);
-}
+/// A quarter of the programs, so that the quarters run in parallel.
+class Agreement : public testing::TestWithParam<uint32_t> {};
 
-TEST(Agreement, VerifierAndInterpreterOnRandomPrograms) {
-  std::mt19937 random(20240229);
-  size_t deadlocks = 0, onlyClosure = 0, cycles = 0, buffered = 0;
-  for (int trial = 0; trial < 4000; ++trial) {
+TEST_P(Agreement, OfVerifierAndInterpreterOnRandomPrograms) {
+  std::mt19937 random(GetParam());
+  Tally tally;
+  for (int trial = 0; trial < 500; ++trial) {
     const Program program = randomProgram(random);
-    SCOPED_TRACE(trial);
-    bool finished[2];
-    for (Semantics semantics : {Semantics::Closure, Semantics::Documented}) {
-      const Execution execution = interpret(program, semantics);
-      const DeadlockResult result = checkDeadlock(program, semantics);
-      finished[semantics.groups] = execution.finished;
-      ASSERT_EQ(result.ok, execution.finished);
-      ASSERT_EQ(result.ok, result.cycle.empty() && result.unmatched.empty());
-      if (!result.cycle.empty()) {
-        ++cycles;
-        expectRealCycle(program, result.cycle, execution);
-      }
-      for (Site site : result.unmatched)
-        EXPECT_FALSE(execution.done[site.rank][site.instruction]);
-      // The same explanation from where the interpreter stuck.
-      const DeadlockResult again =
-          explainBlocked(program, semantics, execution.done);
-      EXPECT_EQ(again.ok, result.ok);
-      EXPECT_EQ(again.cycle, result.cycle);
-      EXPECT_EQ(again.unmatched, result.unmatched);
-    }
-    EXPECT_TRUE(!finished[0] || finished[1]) << "closure implies documented";
-    deadlocks += !finished[1];
-    onlyClosure += finished[1] && !finished[0];
-
-    const std::optional<int64_t> capacity = minCapacity(program);
-    std::optional<int64_t> least;
-    bool passed = false;
-    for (int64_t k = 0; k < 16; ++k) {
-      bool passes = interpret(program, {Semantics::Documented, k}).finished;
-      EXPECT_TRUE(passes || !passed) << "more capacity never hurts";
-      passed = passes;
-      if (passes && !least)
-        least = k;
-    }
-    EXPECT_EQ(capacity, least);
-    buffered += least && *least > 0;
-    if (HasFailure())
-      FAIL() << "see above";
+    const std::string problem = compare(program, tally);
+    ASSERT_EQ(problem, "") << "program " << trial;
   }
   // The generator is worth something only if it reaches every outcome.
-  EXPECT_GT(deadlocks, 300u);
-  EXPECT_LT(deadlocks, 3500u);
-  EXPECT_GT(onlyClosure, 50u);
-  EXPECT_GT(cycles, 200u);
-  EXPECT_GT(buffered, 50u);
+  for (const auto &[model, count] : tally.models) {
+    EXPECT_GT(count.accepted, 50u) << model;
+    EXPECT_GT(count.refused, 50u) << model;
+    if (model.find("first use") != model.npos)
+      EXPECT_GT(count.errors, 20u) << model;
+    else
+      EXPECT_EQ(count.errors, 0u) << model;
+  }
+  EXPECT_GT(tally.cycles, 500u);
+  EXPECT_GT(tally.shortest, 100u);
+  EXPECT_GT(tally.onlyClosure, 20u);
+  for (int64_t k : {-1, 0, 1, 2})
+    EXPECT_GT(tally.capacities[k], 3u) << k;
+  EXPECT_GT(tally.needs, 50u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Agreement, testing::Range(1u, 5u));
 
 } // namespace

@@ -1,8 +1,8 @@
 //===- RandomProgram.h - Small random programs ------------------*- C++ -*-===//
 //
 // Random programs that are well-formed, often right and often wrong: a global
-// order of transfers, collectives and computes is dealt out to ranks, neighbours
-// are grouped at random, and sometimes the result is damaged.
+// order of transfers, collectives and computes is dealt out to ranks,
+// neighbours are grouped at random, and sometimes the result is damaged.
 //
 //===----------------------------------------------------------------------===//
 
