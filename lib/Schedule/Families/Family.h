@@ -10,7 +10,6 @@
 
 #include "penstock/Schedule/Schedule.h"
 
-#include <array>
 #include <string_view>
 
 namespace penstock {
@@ -44,10 +43,6 @@ Result<Program> emptyOrderBothWays(const Problem &problem,
 /// again, and so on.
 Result<Program> emptyOrderLooped(const Problem &problem,
                                  std::string_view family);
-
-/// The micro-batches of each of two chains, ascending.
-std::array<std::vector<int32_t>, 2>
-microbatchesOfChains(const Problem &problem);
 
 inline Instruction action(Op op, int32_t stage, int32_t microbatch) {
   Instruction inst;
