@@ -37,17 +37,10 @@ void placeBothWays(Problem &problem);
 
 /// F of all micro-batches one at a time, each followed by its B.
 Result<Program> naive(const Problem &problem);
-struct GPipeOptions {
-  bool descending = false; ///< backwards from the last micro-batch to the first
-  bool recompute = false;  ///< R before every B
-};
-/// All F, then all B, both ascending unless told otherwise.
-Result<Program> gpipe(const Problem &problem, const GPipeOptions &options);
+/// All F, then all B, both ascending.
 Result<Program> gpipe(const Problem &problem);
 /// 1F1B (DAPPLE, PipeDream-Flush).
 Result<Program> oneForwardOneBackward(const Problem &problem);
-/// Eager 1F1B: twice the warm-up, which hides the latency of transfers.
-Result<Program> eagerOneForwardOneBackward(const Problem &problem);
 /// ZB-V, the order written down by hand. Placed in a V.
 Result<Program> zbV(const Problem &problem);
 /// DualPipeV, DualPipe cut in half. Placed in a V.
