@@ -4,6 +4,8 @@
 
 #include "Channels.h"
 
+#include <utility>
+
 using namespace penstock;
 
 static const Instruction &at(const Program &program, Site site) {
@@ -121,10 +123,31 @@ static std::string describeUnmatched(const Program &program, Site site) {
   return text + "not every rank of its set reaches it";
 }
 
+/// The demand without which the program would end.
+static std::string describeDemand(const Program &program, Semantics semantics,
+                                  std::optional<int64_t> capacity) {
+  auto endsWithout = [&](bool &demand) {
+    return std::exchange(demand, false) && checkDeadlock(program, semantics).ok;
+  };
+  if (endsWithout(semantics.firstUse))
+    return " It ends when all channels are connected beforehand.";
+  if (endsWithout(semantics.serialised))
+    return " It ends where queues run side by side, which no device promises.";
+  if (!capacity)
+    return " No buffering of messages would help.";
+  if (*capacity == 0)
+    return " The documented semantics of groups let it end; NCCL does not keep "
+           "that promise in all cases.";
+  return " It ends only where " + std::to_string(*capacity) +
+         (*capacity == 1 ? " message" : " messages") +
+         " of a channel may be buffered, which NCCL does not promise.";
+}
+
 Finding penstock::describeDeadlock(const Program &program,
                                    const DeadlockResult &result,
                                    const Semantics &semantics) {
-  return describeDeadlock(program, result, semantics, minCapacity(program));
+  return describeDeadlock(program, result, semantics,
+                          minCapacity(program, semantics));
 }
 
 Finding penstock::describeDeadlock(const Program &program,
@@ -133,7 +156,8 @@ Finding penstock::describeDeadlock(const Program &program,
                                    std::optional<int64_t> capacity) {
   Finding finding;
   finding.rule = Rule::Deadlock;
-  finding.message = "deadlock under " + name(semantics) + " semantics: ";
+  finding.message = std::string(name(result.outcome())) + " under " +
+                    name(semantics) + " semantics: ";
   if (!result.cycle.empty()) {
     finding.site = result.cycle[0];
     finding.message += describeCycle(program, result.cycle) + ". " +
@@ -143,20 +167,20 @@ Finding penstock::describeDeadlock(const Program &program,
     finding.site = result.unmatched[0];
     finding.message += describeUnmatched(program, finding.site) +
                        ". Add the missing part or remove this one.";
+  } else if (!result.conflict.empty()) {
+    const Site a = result.conflict[0], b = result.conflict[1];
+    finding.site = a;
+    finding.message +=
+        rankName(a.rank) + " connects to " + rankName(b.rank) + " in " +
+        quoted(program, a) + " while " + rankName(b.rank) + " connects to " +
+        rankName(a.rank) + " in " + quoted(program, b) +
+        ", which mixes up their connections: an error inside NCCL. Group the "
+        "same transfers at both ends.";
+    finding.notes.push_back({b, "the other item that connects"});
   }
   for (Site site : result.unmatched)
     if (!(site == finding.site))
       finding.notes.push_back({site, describeUnmatched(program, site)});
-
-  if (!capacity)
-    finding.message += " No buffering of messages would help.";
-  else if (*capacity == 0)
-    finding.message += " The documented semantics of groups let it end; NCCL "
-                       "does not keep that promise in all cases.";
-  else
-    finding.message += " It ends only where " + std::to_string(*capacity) +
-                       (*capacity == 1 ? " message" : " messages") +
-                       " of a channel may be buffered, which NCCL does not "
-                       "promise.";
+  finding.message += describeDemand(program, semantics, capacity);
   return finding;
 }
