@@ -23,8 +23,12 @@ namespace {
 
 /// Larger items stay where they are: no transport takes such a group anyway.
 constexpr uint32_t kMaxMoved = 128;
-/// Changes to check for one cycle, and ranks to name in one repair.
-constexpr size_t kMaxChecks = 12, kRanksInText = 4;
+/// Changes to check for one cycle: fewer in a large program, so that a refusal
+/// is explained quickly.
+constexpr size_t kMaxChecks = 12, kMinChecks = 3,
+                 kCheckedInstructions = 3000000;
+/// Ranks to name in one repair.
+constexpr size_t kRanksInText = 4;
 
 struct Span {
   uint32_t begin, end;
@@ -86,7 +90,9 @@ public:
            const Semantics &semantics)
       : program(program), result(result), semantics(semantics),
         before(numEnded(result)), oldCycle(namesOf(program, result.cycle)),
-        copy(program) {}
+        copy(program), maxChecks(std::clamp(kCheckedInstructions /
+                                                (program.numInstructions() + 1),
+                                            kMinChecks, kMaxChecks)) {}
 
   std::optional<Repair> run();
 
@@ -128,6 +134,7 @@ private:
   const size_t before; ///< instructions that end without a repair
   const std::vector<std::string> oldCycle;
   Program copy;
+  const size_t maxChecks;
   std::vector<Place> backs, joints;
   size_t checks = 0;
   std::optional<Repair> best;
@@ -332,7 +339,7 @@ bool Proposer::keepsData() const {
 /// Checks a change on the copy and remembers it if it is the best so far. True
 /// when there is nothing better to look for.
 bool Proposer::accept(std::vector<Edit> edits) {
-  if (checks++ >= kMaxChecks)
+  if (checks++ >= maxChecks)
     return true;
   Repair repair;
   repair.edits = std::move(edits);

@@ -182,6 +182,50 @@ TEST(Repair, NoneWhereActionsAreInTheWay) {
   EXPECT_EQ(program, before);
 }
 
+/// Both ranks receive into the slot from which they still have to send: only
+/// buffers of the transport would help.
+TEST(Repair, OnlyACapacity) {
+  Program program = makeProgram(2, 1);
+  RankBuilder(program, 0)
+      .sendAct(0, 0, 1)
+      .slot(Slot, 0)
+      .recvGrad(1, 0, 1)
+      .slot(Slot, 0);
+  RankBuilder(program, 1)
+      .sendGrad(1, 0, 0)
+      .slot(Slot, 0)
+      .recvAct(0, 0, 0)
+      .slot(Slot, 0);
+  for (RankProgram &rank : program.ranks)
+    rank.slotBytes = {0};
+  const DeadlockResult result = checkDeadlock(program, Semantics::Closure);
+  const std::optional<Repair> repair = proposeRepair(program, result);
+  ASSERT_TRUE(repair);
+  EXPECT_TRUE(repair->edits.empty());
+  EXPECT_EQ(repair->capacity, 1);
+  EXPECT_EQ(repair->text, "let sends run 1 message ahead, on the channel from "
+                          "rank 0 to rank 1 on communicator 0 first of all");
+  const std::string text =
+      describeDeadlock(program, result, Semantics::Closure).message;
+  EXPECT_NE(text.find("No repair is known that leaves the data in place; let "
+                      "sends run 1 message ahead"),
+            std::string::npos)
+      << text;
+  EXPECT_TRUE(repairDeadlocks(program).left);
+}
+
+TEST(Repair, RingOfManyRanks) {
+  const int32_t p = 12;
+  Program program = makeProgram(p, 1);
+  for (int32_t r = 0; r < p; ++r)
+    RankBuilder(program, r)
+        .sendAct(r, 0, (r + 1) % p)
+        .recvAct((r + p - 1) % p, 0, (r + p - 1) % p);
+  const std::string text = tell(expectRepaired(program));
+  EXPECT_NE(text.find(", and likewise on 8 more ranks\n"), std::string::npos)
+      << text;
+}
+
 TEST(Repair, UnmatchedHasNone) {
   Program program = makeProgram(2, 1);
   RankBuilder(program, 0).sendAct(0, 0, 1);
