@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes an interleaved 1F1B order as Megatron-LM issues it.
+"""Writes an interleaved 1F1B order, as Megatron-LM issues it, as torch's CSV.
 
   interleaved.py RANKS CHUNKS MICROBATCHES GROUP
 
@@ -12,17 +12,11 @@ import sys
 p, v, m, g = map(int, sys.argv[1:])
 table = [(mb, chunk) for first in range(0, m, g) for chunk in range(v)
          for mb in range(first, min(m, first + g))]
-print(f"pipe.schedule @interleaved ranks({p}) microbatches({m}) {{")
-for stage in range(p * v):
-    print(f"  stage {stage} on {stage % p}")
 for r in range(p):
-    forwards = [f"forward {c * p + r} mb {mb}" for mb, c in table]
-    backwards = [f"backward {(v - 1 - c) * p + r} mb {mb}" for mb, c in table]
+    forwards = [f"{c * p + r}F{mb}" for mb, c in table]
+    backwards = [f"{(v - 1 - c) * p + r}B{mb}" for mb, c in table]
     warmup = min(m * v, 2 * (p - 1 - r) + (v - 1) * g)
     order = forwards[:warmup]
     for k, backward in enumerate(backwards):
         order += forwards[warmup + k:warmup + k + 1] + [backward]
-    print(f"  rank {r} {{")
-    print("".join(f"    {action}\n" for action in order), end="")
-    print("  }")
-print("}")
+    print(",".join(order))

@@ -7,11 +7,13 @@
 
 #include "penstock/Analysis/Reduce.h"
 #include "penstock/Analysis/Report.h"
+#include "penstock/Import/TorchCsv.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
 #include <CLI/CLI.hpp>
 
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -34,6 +36,25 @@ std::string sizeOf(const Program &program) {
          plural(problem.numRanks, "rank", "s") + ", " +
          plural(problem.stages.size(), "stage", "s") + ", " +
          plural(problem.numMicrobatches, "micro-batch", "es");
+}
+
+/// A schedule of torch, as an order or a program. Messages begin with the path.
+Result<Program> readTorchFile(const std::string &path, bool &order) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  if (!in || !(text << in.rdbuf()))
+    return Failure{path + ": cannot be read; check the path"};
+  Result<TorchTable> table = readTorchCsv(text.view());
+  if (!table)
+    return Failure{path + ": " + table.message()};
+  order = table->format == TorchFormat::ComputeOnly;
+  Status status = wellFormed(table->program);
+  if (status && !order)
+    status = setFifos(table->program, Fifo::Rank);
+  if (!status)
+    return Failure{path + ": " + describeCell(*table, status.failure().site) +
+                   ": " + status.message()};
+  return std::move(table->program);
 }
 
 /// The program as text, and above it, as comments, how it came about and what
@@ -61,7 +82,9 @@ static int run(int argc, char **argv) {
       "penstock-reduce");
   std::string path, output;
   ReduceOptions options;
-  app.add_option("FILE", path, "Program file (.psp)")->required();
+  app.add_option("FILE", path,
+                 "Program file (.psp) or schedule of torch (.csv)")
+      ->required();
   app.add_option("-o,--output", output, "Write the reduced program there");
   std::map<std::string, Rule> rules;
   for (Rule rule : {Rule::Structure, Rule::Completeness, Rule::DataFlow,
@@ -79,7 +102,9 @@ static int run(int argc, char **argv) {
     return app.exit(error) == 0 ? Reduced : NotReadable;
   }
 
-  const Result<Program> program = readProgramFile(path);
+  const Result<Program> program = path.ends_with(".csv")
+                                      ? readTorchFile(path, options.order)
+                                      : readProgramFile(path);
   if (!program) {
     std::cerr << program.message() << '\n';
     return NotReadable;
