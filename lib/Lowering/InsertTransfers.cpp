@@ -225,7 +225,7 @@ Result<TransferStatistics> insertTransfers(Program &order,
     return status.failure();
   auto lists = inserter.takeLists();
   for (size_t rank = 0; rank < lists.size(); ++rank)
-    order.ranks[rank] = {std::move(lists[rank]), {}, {}};
+    order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}};
   return inserter.statistics;
 }
 
