@@ -7,6 +7,7 @@
 
 #include "penstock/Analysis/Report.h"
 #include "penstock/Analysis/Verify.h"
+#include "penstock/Program/Certificate.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
@@ -70,6 +71,8 @@ void printText(const Report &report) {
                 << plural(*verdict.minCapacity, "message")
                 << ", as small tests do.\n";
   }
+  std::cout << "Certificate: " << (hasCertificate(program) ? "valid" : "none")
+            << '\n';
   std::cout << "The verdict assumes:\n";
   for (size_t i = 0; i < assumptions().size(); ++i)
     std::cout << "  A" << i + 1 << "  " << assumptions()[i] << '\n';
@@ -129,6 +132,8 @@ void printJson(const Report &report) {
       verdict.minCapacity ? Json(*verdict.minCapacity) : Json(nullptr);
   json["closure"] = outcome(verdict.deadlockFree);
   json["documented"] = outcome(verdict.documentedOk);
+  // One that does not hold makes the file unreadable.
+  json["certificate"] = hasCertificate(program) ? Json("valid") : Json(nullptr);
   json["findings"] = toJson(program, verdict.findings);
   json["warnings"] = toJson(program, verdict.warnings);
   json["assumptions"] = assumptions();
