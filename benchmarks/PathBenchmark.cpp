@@ -15,6 +15,7 @@
 #include "penstock/Program/File.h"
 #include "penstock/Schedule/Schedule.h"
 
+#include <algorithm>
 #include <benchmark/benchmark.h>
 #include <cstdio>
 #include <cstdlib>
@@ -123,6 +124,30 @@ static void deadlock(benchmark::State &state) {
   });
 }
 
+/// A group in the middle of the program is split: what follows waits in a
+/// circle. The explanation has the cycle, a checked repair and the capacity
+/// that would help.
+static Program splitGroup(Program program) {
+  auto &list = program.ranks[program.ranks.size() / 2].instructions;
+  auto member = std::find_if(
+      list.begin() + static_cast<ptrdiff_t>(list.size() / 2), list.end(),
+      [](const Instruction &inst) { return inst.joined; });
+  member->joined = false;
+  return program;
+}
+
+static void explain(benchmark::State &state) {
+  measure(
+      state, splitGroup(formsOf(state).planned), [](const Program &program) {
+        const DeadlockResult result =
+            checkDeadlock(program, Semantics::Closure);
+        if (result.ok || describeDeadlock(program, result, Semantics::Closure)
+                                 .message.find("with it the program ends") ==
+                             std::string::npos)
+          std::abort();
+      });
+}
+
 static void verify_all(benchmark::State &state) {
   measure(state, formsOf(state).planned, [](const Program &program) {
     if (!verify(program).accepted())
@@ -184,6 +209,7 @@ BENCHMARK(order)->Apply(sizes);
 BENCHMARK(transfers)->Apply(sizes);
 BENCHMARK(buffers)->Apply(sizes);
 BENCHMARK(deadlock)->Apply(sizes);
+BENCHMARK(explain)->Apply(sizes);
 BENCHMARK(verify_all)->Apply(sizes);
 BENCHMARK(simulate_order)->Apply(sizes);
 BENCHMARK(simulate_program)->Apply(sizes);
