@@ -17,6 +17,7 @@
 #include "penstock/Program/File.h"
 #include "penstock/Schedule/Schedule.h"
 
+#include <algorithm>
 #include <benchmark/benchmark.h>
 #include <cstdio>
 #include <cstdlib>
@@ -140,6 +141,30 @@ static void certificate(benchmark::State &state) {
           [](const Program &program) { require(checkCertificate(program)); });
 }
 
+/// A group in the middle of the program is split: what follows waits in a
+/// circle. The explanation has the cycle, a checked repair and the capacity
+/// that would help.
+static Program splitGroup(Program program) {
+  auto &list = program.ranks[program.ranks.size() / 2].instructions;
+  auto member = std::find_if(
+      list.begin() + static_cast<ptrdiff_t>(list.size() / 2), list.end(),
+      [](const Instruction &inst) { return inst.joined; });
+  member->joined = false;
+  return program;
+}
+
+static void explain(benchmark::State &state) {
+  measure(
+      state, splitGroup(formsOf(state).planned), [](const Program &program) {
+        const DeadlockResult result =
+            checkDeadlock(program, Semantics::Closure);
+        if (result.ok || describeDeadlock(program, result, Semantics::Closure)
+                                 .message.find("with it the program ends") ==
+                             std::string::npos)
+          std::abort();
+      });
+}
+
 static void verify_all(benchmark::State &state) {
   measure(state, formsOf(state).planned, [](const Program &program) {
     if (!verify(program).accepted())
@@ -203,6 +228,7 @@ BENCHMARK(buffers)->Apply(sizes);
 BENCHMARK(deadlock)->Apply(sizes);
 BENCHMARK(certify)->Apply(sizes);
 BENCHMARK(certificate)->Apply(sizes);
+BENCHMARK(explain)->Apply(sizes);
 BENCHMARK(verify_all)->Apply(sizes);
 BENCHMARK(simulate_order)->Apply(sizes);
 BENCHMARK(simulate_program)->Apply(sizes);

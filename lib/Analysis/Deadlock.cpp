@@ -419,6 +419,13 @@ DeadlockResult penstock::runAndExplain(const Program &program,
   for (uint32_t step : order)
     graph.forEachMember(
         step, [&](Site site) { stuck[site.rank][site.instruction] = 1; });
+  for (const std::vector<uint8_t> &flags : stuck) {
+    auto stop = std::find(flags.begin(), flags.end(), 0);
+    result.progress.push_back(
+        {static_cast<uint32_t>(std::count(flags.begin(), flags.end(), 1)),
+         stop == flags.end() ? kNoInstruction
+                             : static_cast<uint32_t>(stop - flags.begin())});
+  }
   Blockage blockage(program, channels, semantics, graph, stuck);
   result.cycle = blockage.shortestCycle();
   result.unmatched = blockage.unmatched();

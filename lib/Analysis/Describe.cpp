@@ -4,6 +4,8 @@
 
 #include "Channels.h"
 
+#include "penstock/Analysis/Repair.h"
+
 using namespace penstock;
 
 static const Instruction &at(const Program &program, Site site) {
@@ -40,6 +42,8 @@ static std::string relation(const Program &program, Site from, Site to) {
 
 /// A message names at most this many places; the notes name all.
 static constexpr size_t kPlacesInMessage = 8;
+/// Of how many ranks the notes say how far they come.
+static constexpr size_t kRanksInNotes = 8;
 
 std::string penstock::describeCycle(const Program &program,
                                     const std::vector<Site> &cycle) {
@@ -69,46 +73,54 @@ std::vector<Note> penstock::notesOfCycle(const Program &program,
   return notes;
 }
 
-/// What to change, for the two cycles that people write: two ranks that each do
-/// one half of an exchange first, and an exchange grouped on one side only.
-/// Else the general repair: issue the instruction that others wait for earlier.
-static std::string repair(const Program &program,
-                          const std::vector<Site> &cycle) {
-  // The places at which the cycle goes back in a rank's list.
-  struct Step {
-    Site late, early;
-  };
-  std::vector<Step> steps;
-  for (size_t k = 0; k < cycle.size(); ++k) {
-    Step step = {cycle[k], cycle[(k + 1) % cycle.size()]};
-    if (step.late.rank == step.early.rank &&
-        !inOneItem(program, step.late, step.early))
-      steps.push_back(step);
+/// The repair that has been checked, if there is one.
+static std::string describeRepair(const Program &program,
+                                  const DeadlockResult &result,
+                                  const Semantics &semantics) {
+  const std::optional<Repair> repair =
+      proposeRepair(program, result, semantics);
+  if (!repair)
+    return "No repair is known that leaves the data in place.";
+  if (repair->edits.empty())
+    return "No repair is known that leaves the data in place; " + repair->text +
+           ".";
+  return "Repair, checked: " + repair->text +
+         (repair->ends ? "; with it the program ends."
+                       : "; with it this cycle is gone and another one is "
+                         "left.");
+}
+
+/// How far the ranks of the cycle come, and in short the others.
+static void addProgress(const Program &program, const DeadlockResult &result,
+                        std::vector<Note> &notes) {
+  std::vector<int32_t> ranks;
+  for (const std::vector<Site> *sites : {&result.cycle, &result.unmatched})
+    for (Site site : *sites)
+      ranks.push_back(site.rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  if (ranks.size() > kRanksInNotes)
+    ranks.resize(kRanksInNotes);
+
+  size_t ended = 0, stuck = 0;
+  auto named = ranks.begin();
+  for (int32_t r = 0; r < static_cast<int32_t>(result.progress.size()); ++r) {
+    const DeadlockResult::Progress &progress = result.progress[r];
+    if (named == ranks.end() || *named != r) {
+      ++(progress.stopsAt == kNoInstruction ? ended : stuck);
+      continue;
+    }
+    ++named;
+    notes.push_back({{r, progress.stopsAt},
+                     "rank " + std::to_string(r) + " stops here: " +
+                         std::to_string(progress.ended) + " of its " +
+                         std::to_string(program.ranks[r].instructions.size()) +
+                         " instructions have ended"});
   }
-  if (steps.empty())
-    return "";
-  // Opposite transfers with one peer, with nothing but each other between them.
-  auto isExchange = [&](const Step &step) {
-    const Instruction &late = at(program, step.late),
-                      &early = at(program, step.early);
-    const auto &insts = program.ranks[step.late.rank].instructions;
-    return isTransfer(late.op) && isTransfer(early.op) && late.op != early.op &&
-           late.peer == early.peer && late.queue == early.queue &&
-           std::all_of(insts.begin() + step.early.instruction + 1,
-                       insts.begin() + step.late.instruction,
-                       [](const Instruction &inst) { return inst.joined; });
-  };
-  auto group = [&](const Step &step) {
-    return quoted(program, step.early) + " with " + quoted(program, step.late) +
-           " on " + rankName(step.late.rank);
-  };
-  if (steps.size() == 2 && isExchange(steps[0]) && isExchange(steps[1]))
-    return "Group " + group(steps[0]) + ", and " + group(steps[1]) + ".";
-  if (steps.size() == 1 && cycle.size() > 2 && isExchange(steps[0]))
-    return "Group " + group(steps[0]) + ", as the other side does.";
-  return "Issue " + quoted(program, steps[0].late) + " before " +
-         quoted(program, steps[0].early) + " on " +
-         rankName(steps[0].late.rank) + ".";
+  if (ended + stuck > 0)
+    notes.push_back({{},
+                     "other ranks that end: " + std::to_string(ended) +
+                         ", that stop too: " + std::to_string(stuck)});
 }
 
 static std::string describeUnmatched(const Program &program, Site site) {
@@ -133,28 +145,39 @@ Finding penstock::describeDeadlock(const Program &program,
                                    std::optional<int64_t> capacity) {
   Finding finding;
   finding.rule = Rule::Deadlock;
-  finding.message = "deadlock under " + name(semantics) + " semantics: ";
+  finding.message = "under " + name(semantics) + " semantics ";
   if (!result.cycle.empty()) {
     finding.site = result.cycle[0];
     finding.message += describeCycle(program, result.cycle) + ". " +
-                       repair(program, result.cycle);
+                       describeRepair(program, result, semantics);
     finding.notes = notesOfCycle(program, result.cycle);
   } else if (!result.unmatched.empty()) {
     finding.site = result.unmatched[0];
     finding.message += describeUnmatched(program, finding.site) +
                        ". Add the missing part or remove this one.";
+  } else if (!result.conflict.empty()) {
+    finding.site = result.conflict[0];
+    finding.message += rankName(finding.site.rank) + " connects for " +
+                       quoted(program, finding.site) + ", which " +
+                       rankName(at(program, finding.site).peer) +
+                       " does not answer in the item in which it connects to " +
+                       rankName(finding.site.rank) +
+                       ". Connect all channels beforehand, or group the same "
+                       "transfers at both ends.";
   }
   for (Site site : result.unmatched)
     if (!(site == finding.site))
       finding.notes.push_back({site, describeUnmatched(program, site)});
+  addProgress(program, result, finding.notes);
 
   if (!capacity)
-    finding.message += " No buffering of messages would help.";
+    finding.message += " As it stands, no buffering of messages would help.";
   else if (*capacity == 0)
-    finding.message += " The documented semantics of groups let it end; NCCL "
-                       "does not keep that promise in all cases.";
+    finding.message += " As it stands, the documented semantics of groups let "
+                       "it end; NCCL does not keep that promise in all cases.";
   else
-    finding.message += " It ends only where " + std::to_string(*capacity) +
+    finding.message += " As it stands, it ends only where " +
+                       std::to_string(*capacity) +
                        (*capacity == 1 ? " message" : " messages") +
                        " of a channel may be buffered, which NCCL does not "
                        "promise.";

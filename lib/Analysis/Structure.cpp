@@ -111,45 +111,106 @@ private:
     }
   }
 
+  static bool sameTensor(const Instruction &a, const Instruction &b) {
+    return a.payload == b.payload && a.stage == b.stage &&
+           a.microbatch == b.microbatch;
+  }
+
+  /// First to first: what is sent arrives, in equal size, and nothing is left.
   void checkChannel(const Channel &channel) {
-    const std::string name = "from rank " + std::to_string(channel.source) +
-                             " to rank " + std::to_string(channel.destination) +
-                             " on communicator " + std::to_string(channel.comm);
-    for (uint32_t k = 0; k < channel.numPairs(); ++k) {
-      const Site send = siteOf(channels.send(channel, k), channel.source);
-      const Site recv = siteOf(channels.recv(channel, k), channel.destination);
-      const Instruction &a = at(send), &b = at(recv);
-      if (a.payload == b.payload && a.stage == b.stage &&
-          a.microbatch == b.microbatch && a.bytes == b.bytes)
+    auto send = [&](uint32_t k) {
+      return siteOf(channels.send(channel, k), channel.source);
+    };
+    auto recv = [&](uint32_t k) {
+      return siteOf(channels.recv(channel, k), channel.destination);
+    };
+    /// Whether the i-th send and the k-th receive exist and name one tensor.
+    auto agree = [&](uint32_t i, uint32_t k) {
+      return i < channel.numSends && k < channel.numRecvs &&
+             sameTensor(at(send(i)), at(recv(k)));
+    };
+    const uint32_t numPairs = channel.numPairs();
+    for (uint32_t k = 0; k < numPairs; ++k) {
+      const Instruction &a = at(send(k)), &b = at(recv(k));
+      if (agree(k, k)) {
+        if (a.bytes != b.bytes)
+          findings.add(send(k),
+                       quoted(a) + " of " + std::to_string(a.bytes) +
+                           " bytes arrives in rank " +
+                           std::to_string(channel.destination) + "'s " +
+                           quoted(b) + " of " + std::to_string(b.bytes) +
+                           " bytes; make the sizes equal",
+                       {{recv(k), "received here"}});
+        if (a.bytes != b.bytes)
+          return;
         continue;
-      const bool onlyBytes = a.payload == b.payload && a.stage == b.stage &&
-                             a.microbatch == b.microbatch;
-      findings.add(
-          send,
-          "message " + std::to_string(k) + " " + name + " is sent as " +
-              quoted(program, send) + bytesSuffix(onlyBytes, a) +
-              " and received as " + quoted(program, recv) +
-              bytesSuffix(onlyBytes, b) +
-              "; a channel matches first to first, so make the order and the "
-              "size equal at both ends",
-          {{recv, "received here"}});
-      break; // what follows on this channel is most likely shifted too
+      }
+      const std::string lands = quoted(a) + " arrives in rank " +
+                                std::to_string(channel.destination) + "'s " +
+                                quoted(b);
+      if (agree(k, k + 1) && agree(k + 1, k)) {
+        findings.add(send(k),
+                     lands + ", and " + quoted(program, send(k + 1)) +
+                         " in its " + quoted(program, recv(k + 1)) +
+                         ": the two are swapped, " + firstToFirst(channel) +
+                         wayOut(channel, a, b),
+                     {{recv(k), "received here"},
+                      {send(k + 1), "the other one is sent here"},
+                      {recv(k + 1), "and received here"}});
+        ++k; // what follows fits again
+        continue;
+      }
+      const bool extraSend =
+          channel.numSends > channel.numRecvs && agree(k + 1, k);
+      const bool extraRecv =
+          channel.numRecvs > channel.numSends && agree(k, k + 1);
+      if (extraSend || extraRecv) {
+        findings.add(
+            extraSend ? send(k) : recv(k),
+            std::string("no ") + (extraSend ? "receive" : "send") +
+                " on rank " +
+                std::to_string(extraSend ? channel.destination
+                                         : channel.source) +
+                " is meant for this, so " + lands +
+                ", and what follows is shifted too, " + firstToFirst(channel) +
+                "; add the missing end or remove this one",
+            {{extraSend ? recv(k) : send(k), "the other end is here"}});
+        return;
+      }
+      findings.add(send(k),
+                   lands + ", " + firstToFirst(channel) + wayOut(channel, a, b),
+                   {{recv(k), "received here"}});
+      return; // what follows on this channel is most likely shifted too
     }
     if (channel.numSends == channel.numRecvs)
       return;
     const bool extraSend = channel.numSends > channel.numRecvs;
-    const uint32_t first = channel.numPairs();
-    const Site site =
-        extraSend ? siteOf(channels.send(channel, first), channel.source)
-                  : siteOf(channels.recv(channel, first), channel.destination);
-    findings.add(site, std::string("no ") + (extraSend ? "receive" : "send") +
-                           " matches this: " + name + " there are " +
-                           std::to_string(channel.numSends) + " sends and " +
-                           std::to_string(channel.numRecvs) +
-                           " receives; add the missing end or remove this one");
+    findings.add(extraSend ? send(numPairs) : recv(numPairs),
+                 std::string("no ") + (extraSend ? "receive" : "send") +
+                     " matches this: " + nameOf(channel) + " there are " +
+                     std::to_string(channel.numSends) + " sends and " +
+                     std::to_string(channel.numRecvs) +
+                     " receives; add the missing end or remove this one");
   }
-  static std::string bytesSuffix(bool show, const Instruction &inst) {
-    return show ? " of " + std::to_string(inst.bytes) + " bytes" : "";
+  static std::string nameOf(const Channel &channel) {
+    return "from rank " + std::to_string(channel.source) + " to rank " +
+           std::to_string(channel.destination) + " on communicator " +
+           std::to_string(channel.comm);
+  }
+  static std::string firstToFirst(const Channel &channel) {
+    return "because messages " + nameOf(channel) +
+           " have no tags and match first to first";
+  }
+  /// What to do when `a` arrives in `b`.
+  static std::string wayOut(const Channel &channel, const Instruction &a,
+                            const Instruction &b) {
+    if (a.payload == b.payload)
+      return "; make the order equal at both ends";
+    return "; rank " + std::to_string(channel.destination) +
+           " comes both after and before rank " +
+           std::to_string(channel.source) +
+           ", so make the order of activations and gradients equal at both "
+           "ends or give gradients a communicator of their own";
   }
 
   void checkMeeting(const Meeting &meeting) {

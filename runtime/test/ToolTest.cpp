@@ -235,7 +235,7 @@ TEST_F(RunTool, DeadlockIsRefusedAndEndsByTheWatchdogWithForce) {
   EXPECT_EQ(
       run(command + " --force --timeout=0.2 --trace=" + path("trace.json")), 1);
   EXPECT_TRUE(says("no progress for 0.2 s in step 0:"));
-  EXPECT_TRUE(says("deadlock under documented semantics"));
+  EXPECT_TRUE(says("deadlock: under documented semantics rank "));
   std::ifstream trace(path("trace.json"));
   EXPECT_GT(nlohmann::json::parse(trace)["traceEvents"].size(), 2u);
   EXPECT_EQ(run(command + " --force --timeout=0.2 --json"), 1);

@@ -17,6 +17,7 @@ pipe.schedule @program ranks(2) microbatches(1) {
   rank 0 {
     forward 0 mb 0
     // expected-note @below {{waits for rank 1's `send gradient 1 mb 0 to 0`}}
+    // expected-note @below {{rank 0 stops here: 1 of its 4 instructions have ended}}
     recv gradient 1 mb 0 from 1
     // expected-note @below {{stands behind `recv gradient 1 mb 0 from 1`}}
     send activation 0 mb 0 to 1
@@ -25,6 +26,7 @@ pipe.schedule @program ranks(2) microbatches(1) {
   rank 1 {
     // expected-error @below {{rank 1 waits in `recv activation 0 mb 0 from 0`, which waits for}}
     // expected-note @below {{waits for rank 0's `send activation 0 mb 0 to 1`}}
+    // expected-note @below {{rank 1 stops here: 0 of its 4 instructions have ended}}
     recv activation 0 mb 0 from 0
     forward 1 mb 0
     backward 1 mb 0

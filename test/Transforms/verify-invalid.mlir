@@ -74,12 +74,14 @@ pipe.schedule @wrong_rank ranks(2) microbatches(1) {
 // -----
 
 // A receive without a send.
+// expected-note @below {{other ranks that end: 1, that stop too: 0}}
 pipe.schedule @no_send ranks(2) microbatches(1) {
   rank 0 {
     forward 0 mb 0
     send activation 0 mb 0 to 1
     // expected-error @below {{rank 0, instruction 2 (recv gradient 1 mb 0 from 1): no send matches this}}
     // expected-error @below {{rank 0 waits in `recv gradient 1 mb 0 from 1` for ever}}
+    // expected-note @below {{rank 0 stops here: 2 of its 4 instructions have ended}}
     recv gradient 1 mb 0 from 1
     backward 0 mb 0
   }

@@ -113,6 +113,13 @@ struct DeadlockResult {
   /// Transfers and collectives that their rank has reached and whose partners
   /// do not exist.
   std::vector<Site> unmatched;
+  /// When not ok, how far each rank comes.
+  struct Progress {
+    uint32_t ended = 0;                ///< instructions
+    uint32_t stopsAt = kNoInstruction; ///< the first that does not end
+  };
+  std::vector<Progress> progress;
+
   /// Not empty for an error on first use: of two items, in which two ranks
   /// wait for each other, a transfer that the other one does not answer.
   std::vector<Site> conflict;
@@ -148,7 +155,8 @@ DeadlockResult explainBlocked(const Program &program,
 
 /// The finding that describes a deadlock in words: "rank 0 waits in `send
 /// activation 0 mb 1 to 1` for rank 1's `recv ...`, which stands behind ...",
-/// one note per entry. The runtime's watchdog uses the same words.
+/// with a repair (Repair.h); one note per entry, and how far the ranks come.
+/// The runtime's watchdog uses the same words.
 Finding describeDeadlock(const Program &program, const DeadlockResult &result,
                          const Semantics &semantics);
 

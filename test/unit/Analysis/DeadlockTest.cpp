@@ -70,28 +70,29 @@ TEST(Cases, C01) {
   EXPECT_FALSE(hasMismatch(program));
   EXPECT_EQ(
       tell(program),
-      "deadlock under closure semantics: rank 0 waits in `send activation 0 mb "
-      "0 to 1`, which waits for rank 1's `recv activation 0 mb 0 from 0`, "
-      "which "
-      "stands behind `send gradient 1 mb 0 to 0`, which waits for rank 0's "
-      "`recv gradient 1 mb 0 from 1`, which stands behind `send activation 0 "
-      "mb "
-      "0 to 1`. Group `send gradient 1 mb 0 to 0` with `recv activation 0 mb 0 "
-      "from 0` on rank 1, and `send activation 0 mb 0 to 1` with `recv "
-      "gradient "
-      "1 mb 0 from 1` on rank 0. It ends only where 1 message of a channel may "
-      "be buffered, which NCCL does not promise.");
+      "under closure semantics rank 0 waits in `send activation 0 mb 0 to 1`, "
+      "which waits for rank 1's `recv activation 0 mb 0 from 0`, which stands "
+      "behind `send gradient 1 mb 0 to 0`, which waits for rank 0's `recv "
+      "gradient 1 mb 0 from 1`, which stands behind `send activation 0 mb 0 to "
+      "1`. Repair, checked: group `send gradient 1 mb 0 to 0` and `recv "
+      "activation 0 mb 0 from 0` on rank 1, and `send activation 0 mb 0 to 1` "
+      "and `recv gradient 1 mb 0 from 1` on rank 0; with it the program ends. "
+      "As it stands, it ends only where 1 message of a channel may be "
+      "buffered, which NCCL does not promise.");
   const Finding finding = describeDeadlock(
       program, checkDeadlock(program, Semantics::Closure), Semantics::Closure);
   EXPECT_EQ(finding.rule, Rule::Deadlock);
   EXPECT_EQ(finding.site, (Site{0, 0}));
-  ASSERT_EQ(finding.notes.size(), 4u);
+  ASSERT_EQ(finding.notes.size(), 6u);
   EXPECT_EQ(finding.notes[0].text,
             "`send activation 0 mb 0 to 1` waits for rank 1's `recv activation "
             "0 mb 0 from 0`");
   EXPECT_EQ(finding.notes[1].site, (Site{1, 1}));
   EXPECT_EQ(finding.notes[1].text, "`recv activation 0 mb 0 from 0` stands "
                                    "behind `send gradient 1 mb 0 to 0`");
+  EXPECT_EQ(finding.notes[4].site, (Site{0, 0}));
+  EXPECT_EQ(finding.notes[4].text,
+            "rank 0 stops here: 0 of its 2 instructions have ended");
 }
 
 /// The two transfers of each rank in one group. NVIDIA/nccl#479
@@ -130,16 +131,14 @@ TEST(Cases, C03b) {
   expectVerdict(program, {false, true, 0, 0, 0});
   EXPECT_EQ(
       tell(program),
-      "deadlock under closure semantics: rank 1 waits in `recv activation 0 mb "
-      "0 from 0`, which waits for rank 0's `send activation 0 mb 0 to 1`, "
-      "which "
-      "is in one group with `recv gradient 1 mb 0 from 1`, which waits for "
-      "rank "
-      "1's `send gradient 1 mb 0 to 0`, which stands behind `recv activation 0 "
-      "mb 0 from 0`. Group `recv activation 0 mb 0 from 0` with `send gradient "
-      "1 mb 0 to 0` on rank 1, as the other side does. The documented "
-      "semantics "
-      "of groups let it end; NCCL does not keep that promise in all cases.");
+      "under closure semantics rank 1 waits in `recv activation 0 mb 0 from "
+      "0`, which waits for rank 0's `send activation 0 mb 0 to 1`, which is in "
+      "one group with `recv gradient 1 mb 0 from 1`, which waits for rank 1's "
+      "`send gradient 1 mb 0 to 0`, which stands behind `recv activation 0 mb "
+      "0 from 0`. Repair, checked: group `recv activation 0 mb 0 from 0` and "
+      "`send gradient 1 mb 0 to 0` on rank 1; with it the program ends. As it "
+      "stands, the documented semantics of groups let it end; NCCL does not "
+      "keep that promise in all cases.");
 }
 
 /// Breadth-first looped forward, P=2, V=2, m=4: two buffered messages a
@@ -156,13 +155,14 @@ TEST(Cases, C07) {
   for (int32_t mb = 0; mb < 4; ++mb)
     second.recvAct(2, mb, 0).f(3, mb);
   expectVerdict(program, {false, false, 2, 4, 0});
-  EXPECT_NE(tell(program).find("It ends only where 2 messages of a channel may "
+  EXPECT_NE(tell(program).find("it ends only where 2 messages of a channel may "
                                "be buffered, which NCCL does not promise."),
             std::string::npos)
       << tell(program);
-  EXPECT_NE(tell(program).find("Issue `recv activation 1 mb 0 from 1` before "
-                               "`send activation 0 mb 1 to 1` on rank 0."),
-            std::string::npos)
+  EXPECT_NE(
+      tell(program).find("group `recv activation 1 mb 0 from 1` with the "
+                         "earlier `send activation 0 mb 1 to 1` on rank 0"),
+      std::string::npos)
       << tell(program);
 }
 
@@ -181,7 +181,7 @@ TEST(Cases, C10) {
       .sendGrad(1, 0, 0)
       .sendGrad(1, 1, 0);
   expectVerdict(program, {false, false, std::nullopt, 4, 0});
-  EXPECT_NE(tell(program).find("No buffering of messages would help."),
+  EXPECT_NE(tell(program).find("no buffering of messages would help."),
             std::string::npos);
 }
 
@@ -193,10 +193,10 @@ TEST(Cases, C11) {
   EXPECT_TRUE(hasMismatch(program));
   EXPECT_EQ(
       tell(program),
-      "deadlock under closure semantics: rank 0 waits in `send activation "
-      "0 mb 0 to 1` for ever: rank 1 has no receive that matches it. Add "
-      "the missing part or remove this one. It ends only where 1 message "
-      "of a channel may be buffered, which NCCL does not promise.");
+      "under closure semantics rank 0 waits in `send activation 0 mb 0 to 1` "
+      "for ever: rank 1 has no receive that matches it. Add the missing part "
+      "or remove this one. As it stands, it ends only where 1 message of a "
+      "channel may be buffered, which NCCL does not promise.");
 }
 
 /// Previous and next peer coincide, no tags: first-to-first matching swaps
@@ -282,8 +282,8 @@ TEST(Deadlock, CollectivesInDifferentOrder) {
       .collective(Op::AllReduce, 1)
       .collective(Op::AllReduce, 0);
   expectVerdict(program, {false, false, std::nullopt, 4, 0});
-  EXPECT_NE(tell(program).find("Issue `all_reduce 0` before `all_reduce 1` on "
-                               "rank 1."),
+  EXPECT_NE(tell(program).find("issue `all_reduce 0` before `all_reduce 1` on "
+                               "rank 1; with it the program ends."),
             std::string::npos)
       << tell(program);
 }
@@ -293,9 +293,9 @@ TEST(Deadlock, CollectiveThatARankNeverReaches) {
   RankBuilder(program, 0).collective(Op::Barrier);
   expectVerdict(program, {false, false, std::nullopt, 0, 1});
   EXPECT_EQ(tell(program),
-            "deadlock under closure semantics: rank 0 waits in `barrier` for "
-            "ever: not every rank of its set reaches it. Add the missing part "
-            "or remove this one. No buffering of messages would help.");
+            "under closure semantics rank 0 waits in `barrier` for ever: not "
+            "every rank of its set reaches it. Add the missing part or remove "
+            "this one. As it stands, no buffering of messages would help.");
 }
 
 /// A wait of the receive on another queue closes the circle.
@@ -337,7 +337,10 @@ TEST(Deadlock, RingOfManyRanks) {
   const DeadlockResult result = checkDeadlock(program, Semantics::Closure);
   EXPECT_EQ(result.cycle.size(), 2u * p);
   const Finding finding = describeDeadlock(program, result, Semantics::Closure);
-  EXPECT_EQ(finding.notes.size(), 2u * p);
+  // And how far eight ranks come, and the number of the others.
+  EXPECT_EQ(finding.notes.size(), 2u * p + 9);
+  EXPECT_EQ(finding.notes.back().text,
+            "other ranks that end: 0, that stop too: 4");
   EXPECT_NE(finding.message.find("and so on through 24 places, the last of "
                                  "which stands behind the first"),
             std::string::npos)

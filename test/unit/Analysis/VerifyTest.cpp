@@ -107,11 +107,72 @@ TEST(Structure, EndsThatDisagree) {
   RankBuilder(program, 1).recvAct(0, 1, 0).recvAct(0, 0, 0);
   expectFinding(
       verify(program), Rule::Structure, {0, 0},
-      "message 0 from rank 0 to rank 1 on communicator 0 is sent as `send "
-      "activation 0 mb 0 to 1` and received as `recv activation 0 mb 1 from "
-      "0`; a channel matches first to first, so make the order and the size "
-      "equal at both ends",
+      "`send activation 0 mb 0 to 1` arrives in rank 1's `recv activation 0 mb "
+      "1 from 0`, and `send activation 0 mb 1 to 1` in its `recv activation 0 "
+      "mb 0 from 0`: the two are swapped, because messages from rank 0 to rank "
+      "1 on communicator 0 have no tags and match first to first; make the "
+      "order equal at both ends",
+      3);
+}
+
+/// Three messages go round: none of them is just swapped with the next.
+TEST(Structure, OrdersThatDisagree) {
+  Program program = makeProgram(2, 3);
+  RankBuilder(program, 0).sendAct(0, 0, 1).sendAct(0, 1, 1).sendAct(0, 2, 1);
+  RankBuilder(program, 1).recvAct(0, 1, 0).recvAct(0, 2, 0).recvAct(0, 0, 0);
+  expectFinding(
+      verify(program), Rule::Structure, {0, 0},
+      "`send activation 0 mb 0 to 1` arrives in rank 1's `recv activation 0 mb "
+      "1 from 0`, because messages from rank 0 to rank 1 on communicator 0 "
+      "have no tags and match first to first; make the order equal at both "
+      "ends",
       1);
+}
+
+/// One end is missing in the middle: the finding is there, not at the end.
+TEST(Structure, EndsThatAreShifted) {
+  Program program = makeProgram(2, 3);
+  RankBuilder(program, 0).sendAct(0, 0, 1).sendAct(0, 1, 1).sendAct(0, 2, 1);
+  RankBuilder(program, 1).recvAct(0, 0, 0).recvAct(0, 2, 0);
+  expectFinding(
+      verify(program), Rule::Structure, {0, 1},
+      "no receive on rank 1 is meant for this, so `send activation 0 mb 1 to "
+      "1` arrives in rank 1's `recv activation 0 mb 2 from 0`, and what "
+      "follows is shifted too, because messages from rank 0 to rank 1 on "
+      "communicator 0 have no tags and match first to first; add the missing "
+      "end or remove this one",
+      1);
+  for (RankProgram &rank : program.ranks)
+    for (Instruction &inst : rank.instructions) {
+      inst.op = inst.op == Op::Send ? Op::Recv : Op::Send;
+      inst.payload = Payload::Gradient;
+      inst.stage = 1;
+    }
+  expectFinding(
+      verify(program), Rule::Structure, {0, 1},
+      "no send on rank 1 is meant for this, so `send gradient 1 mb 2 to 0` "
+      "arrives in rank 0's `recv gradient 1 mb 1 from 1`, and what follows is "
+      "shifted too, because messages from rank 1 to rank 0 on communicator 0 "
+      "have no tags and match first to first; add the missing end or remove "
+      "this one",
+      1);
+}
+
+/// Nothing hangs, but a gradient lands where an activation belongs.
+/// NVIDIA/Megatron-LM#1450, PR#5271
+TEST(Structure, PreviousAndNextPeerCoincide) {
+  Program program = makeProgram(2, 1, 4);
+  RankBuilder(program, 0).sendGrad(2, 0, 1).with().sendAct(0, 0, 1);
+  RankBuilder(program, 1).recvAct(0, 0, 0).with().recvGrad(2, 0, 0);
+  expectFinding(
+      verify(program), Rule::Structure, {0, 0},
+      "`send gradient 2 mb 0 to 1` arrives in rank 1's `recv activation 0 mb 0 "
+      "from 0`, and `send activation 0 mb 0 to 1` in its `recv gradient 2 mb 0 "
+      "from 0`: the two are swapped, because messages from rank 0 to rank 1 on "
+      "communicator 0 have no tags and match first to first; rank 1 comes both "
+      "after and before rank 0, so make the order of activations and gradients "
+      "equal at both ends or give gradients a communicator of their own",
+      3);
 }
 
 TEST(Structure, SizesThatDisagree) {
@@ -122,11 +183,9 @@ TEST(Structure, SizesThatDisagree) {
   program.ranks[1].instructions[3].bytes = 16;
   Verdict verdict = verify(program);
   expectFinding(verdict, Rule::Structure, {0, 1},
-                "message 0 from rank 0 to rank 1 on communicator 0 is sent as "
-                "`send activation 0 mb 0 to 1` of 16 bytes and received as "
-                "`recv activation 0 mb 0 from 0` of 0 bytes; a channel matches "
-                "first to first, so make the order and the size equal at both "
-                "ends",
+                "`send activation 0 mb 0 to 1` of 16 bytes arrives in rank 1's "
+                "`recv activation 0 mb 0 from 0` of 0 bytes; make the sizes "
+                "equal",
                 1);
   expectFinding(
       verdict, Rule::Structure, {1, 0},

@@ -7,6 +7,7 @@
 #ifndef PENSTOCK_LIB_DIALECT_PIPE_TRANSFORMS_PASSDETAIL_H
 #define PENSTOCK_LIB_DIALECT_PIPE_TRANSFORMS_PASSDETAIL_H
 
+#include "penstock/Analysis/Verify.h"
 #include "penstock/Dialect/Pipe/IR/Convert.h"
 #include "penstock/Program/Text.h"
 
@@ -34,6 +35,20 @@ inline mlir::InFlightDiagnostic emitNamed(const ExtractedProgram &extracted,
 inline mlir::InFlightDiagnostic emitFailure(const ExtractedProgram &extracted,
                                             const Failure &failure) {
   return emitNamed(extracted, failure.site) << failure.message;
+}
+
+/// Completes the diagnostic of a finding: a note at each op that explains it.
+inline void explain(mlir::InFlightDiagnostic diag,
+                    const ExtractedProgram &extracted, const Finding &finding) {
+  diag << finding.message << " [" << name(finding.rule) << ']';
+  for (const Note &note : finding.notes) {
+    mlir::Diagnostic &at = diag.attachNote(extracted.at(note.site)->getLoc());
+    if (note.site.rank >= 0)
+      at << "rank " << note.site.rank;
+    if (note.site.instruction != kNoInstruction)
+      at << ", instruction " << note.site.instruction;
+    at << (note.site.rank >= 0 ? ": " : "") << note.text;
+  }
 }
 
 /// Extracts a schedule that must have instructions already.

@@ -12,19 +12,6 @@ namespace penstock::pipe {
 #define GEN_PASS_DEF_VERIFYSCHEDULE
 #include "penstock/Dialect/Pipe/Transforms/Passes.h.inc"
 
-/// Completes the diagnostic of a finding: one note at each op that explains it.
-static void report(InFlightDiagnostic diag, const ExtractedProgram &extracted,
-                   const Finding &finding) {
-  diag << finding.message << " [" << name(finding.rule) << ']';
-  for (const Note &note : finding.notes) {
-    Diagnostic &at = diag.attachNote(extracted.at(note.site)->getLoc())
-                     << "rank " << note.site.rank;
-    if (note.site.instruction != kNoInstruction)
-      at << ", instruction " << note.site.instruction;
-    at << ": " << note.text;
-  }
-}
-
 namespace {
 struct VerifySchedule : impl::VerifyScheduleBase<VerifySchedule> {
   void runOnOperation() override {
@@ -48,11 +35,11 @@ struct VerifySchedule : impl::VerifyScheduleBase<VerifySchedule> {
     Verdict verdict = verify(program, options);
     numFindings += verdict.findings.size();
     for (const Finding &finding : verdict.findings)
-      report(emitNamed(*extracted, finding.site), *extracted, finding);
+      explain(emitNamed(*extracted, finding.site), *extracted, finding);
     for (const Finding &warning : verdict.warnings)
-      report(emitWarning(extracted->at(warning.site)->getLoc())
-                 << describe(program, warning.site) << ": ",
-             *extracted, warning);
+      explain(emitWarning(extracted->at(warning.site)->getLoc())
+                  << describe(program, warning.site) << ": ",
+              *extracted, warning);
     return success(verdict.accepted());
   }
 };

@@ -148,6 +148,37 @@ def PlanBuffers : Pass<"pipe-plan-buffers", "::penstock::pipe::ScheduleOp"> {
   let dependentDialects = ["::penstock::pipe::PipeDialect"];
 }
 
+def RepairDeadlock
+    : Pass<"pipe-repair-deadlock", "::penstock::pipe::ScheduleOp"> {
+  let summary = "Mend deadlocks by grouping and moving transfers";
+  let description = [{
+    Before: a complete program.
+    After: a program that ends under closure semantics and computes and moves
+    the same. Where a cycle of waits is found, transfers are grouped, moved past
+    what they do not depend on, or taken out of a group; each repair is checked
+    by the verifier before it counts, and told in a remark. A program without a
+    deadlock is left alone.
+
+    The pass fails when no repair is known: then it tells the deadlock that is
+    left, and the schedule stays as it was. It moves no actions, and it gives no
+    schedule a better order: that is for `pipe-insert-transfers`.
+
+    ```mlir
+    send activation 0 mb 1 to 1
+    recv gradient 1 mb 0 from 1
+    // becomes, and likewise on rank 1
+    group {
+      send activation 0 mb 1 to 1
+      recv gradient 1 mb 0 from 1
+    }
+    ```
+  }];
+  let statistics = [
+    Statistic<"numRepairs", "repairs", "Number of repairs applied">,
+  ];
+  let dependentDialects = ["::penstock::pipe::PipeDialect"];
+}
+
 def VerifySchedule : Pass<"pipe-verify"> {
   let summary = "Prove a schedule right, or say why it is not";
   let description = [{
