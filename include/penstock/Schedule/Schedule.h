@@ -54,6 +54,8 @@ Result<Program> zbV(const Problem &problem);
 Result<Program> dualPipeV(const Problem &problem);
 /// DualPipe. Placed both ways.
 Result<Program> dualPipe(const Problem &problem);
+/// Chimera. Placed both ways.
+Result<Program> chimera(const Problem &problem);
 
 // Zero-bubble families of one stage a rank; their backwards are split.
 Result<Program> zbH1(const Problem &problem);
