@@ -36,8 +36,8 @@ public:
       for (uint32_t i = 0; i < insts.size(); ++i)
         if (isAction(insts[i].op))
           enter({r, i}, insts[i]);
-        else if (insts[i].stage >= 0 && usesParameters(insts[i].op))
-          checkPlace({r, i}, insts[i].stage);
+        else if (usesParameters(insts[i].op))
+          enterUse({r, i}, insts[i]);
     }
     for (int32_t s = 0; s < problem.numStages(); ++s)
       for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb) {
@@ -45,6 +45,8 @@ public:
           return;
         checkPair(s, mb);
       }
+    checkUses(Op::ReduceGrad, reductions);
+    checkUses(Op::Step, steps);
   }
 
 private:
@@ -113,6 +115,50 @@ private:
            op == Op::Unshard || op == Op::Reshard;
   }
 
+  /// Who uses the weight gradients of the whole batch, by chain and stage.
+  struct Uses {
+    Site first;
+    std::vector<uint8_t> seen;
+  };
+
+  void enterUse(Site site, const Instruction &inst) {
+    if (inst.stage >= 0)
+      checkPlace(site, inst.stage);
+    const bool isStep = inst.op == Op::Step;
+    if ((!isStep && inst.op != Op::ReduceGrad) || inst.microbatch >= 0)
+      return;
+    Uses &uses = isStep ? steps : reductions;
+    if (uses.seen.empty()) {
+      uses.first = site;
+      uses.seen.assign(problem.placement.size(), 0);
+    }
+    const auto numStages = static_cast<size_t>(problem.numStages());
+    const size_t first = inst.stage < 0 ? 0 : static_cast<size_t>(inst.stage);
+    for (size_t k = first; k < problem.placement.size();
+         k += inst.stage < 0 ? 1 : numStages)
+      if (problem.placement[k] == site.rank)
+        uses.seen[k] = 1;
+  }
+
+  /// All ranks that hold a stage use its gradients, or none does.
+  void checkUses(Op op, const Uses &uses) {
+    for (size_t k = 0; k < uses.seen.size() && !findings.full(); ++k) {
+      if (uses.seen[k])
+        continue;
+      Instruction inst;
+      inst.op = op;
+      inst.stage = static_cast<int32_t>(k) % problem.numStages();
+      const int32_t rank = problem.placement[k];
+      findings.add({rank, kNoInstruction},
+                   quoted(inst) + " is missing on rank " +
+                       std::to_string(rank) + ", while " +
+                       quoted(program, uses.first) + " on rank " +
+                       std::to_string(uses.first.rank) +
+                       " uses the gradients of another stage or copy; add it",
+                   {{uses.first, "used here"}});
+    }
+  }
+
   /// The rank must hold the parameters of the stage, for any micro-batch.
   void checkPlace(Site site, int32_t stage) {
     for (int32_t c = 0; c < problem.numChains(); ++c)
@@ -174,6 +220,7 @@ private:
   Findings &findings;
   Findings &warnings;
   std::vector<Entry> seen;
+  Uses steps, reductions;
   uint32_t lastLoss = kAbsent; ///< last forward of the last stage on this rank
   bool isOutOfOrder = false;   ///< some loss is; one is enough to say so
 };

@@ -9,6 +9,10 @@
 // The order is known by vector clocks: for each item and each queue, up to
 // which item that queue has ended before the item starts.
 //
+// Weights are slots of another kind. All that adds to the gradients of a stage
+// or uses them is in one order, the host's, so that sums do not depend on
+// timing; the parameters of a stage are read where they are gathered.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Describe.h"
@@ -16,6 +20,8 @@
 #include "Rules.h"
 
 #include "penstock/Program/Text.h"
+
+#include <tuple>
 
 using namespace penstock;
 
@@ -35,9 +41,11 @@ public:
   }
 
 private:
-  /// What is in a slot. Without a plan every tensor has a slot of its own.
+  /// What is in a slot. Without a plan every tensor has a slot of its own, and
+  /// an offloaded stash one in host memory.
   struct SlotState {
     Tensor content = {};
+    bool updated = false; ///< the stash as I leaves it to W
     uint32_t writer = kNone;
     uint32_t readers = kNone; ///< since the write, a list in `latest`
   };
@@ -46,10 +54,16 @@ private:
   struct Latest {
     uint32_t instruction, next;
   };
-  /// Who adds to, and who first uses up, weight gradients.
-  struct GradientState {
-    uint32_t adders = kNone; ///< a list in `latest`
-    uint32_t user = kNone;
+  /// The weights of a stage. Instructions for one micro-batch (of schedules
+  /// without a flush) are ordered only.
+  struct StageState {
+    uint32_t gradients = kNone; ///< last to add to them or to use them
+    uint32_t user = kNone;      ///< first to use them
+    uint32_t reducer = kNone;   ///< last all_reduce or reduce_grad
+    uint32_t step = kNone;
+    uint32_t sharding = kNone; ///< last unshard or reshard
+    bool isSharded = false;    ///< there is some on this rank
+    SlotState parameters;
   };
 
   void runRank(int32_t r);
@@ -57,9 +71,16 @@ private:
   void tick(uint32_t first, uint32_t end,
             const std::vector<uint32_t> &predecessors);
   void access(uint32_t i, const Access &access);
+  uint32_t slotOf(uint32_t i, const Access &access) const;
   void read(uint32_t i, const Tensor &tensor, uint32_t slot);
   void write(uint32_t i, const Tensor &tensor, uint32_t slot);
-  void accumulate(uint32_t i);
+  void moveStash(uint32_t i);
+  void touchWeights(uint32_t i);
+  void readParameters(uint32_t i, StageState &stage);
+  void changeParameters(uint32_t i, StageState &stage, int32_t number);
+  void addGradient(uint32_t i, StageState &stage);
+  void useGradients(uint32_t i, StageState &stage, int32_t number);
+  void shard(uint32_t i, StageState &stage);
 
   const Instruction &inst(uint32_t i) const { return rank->instructions[i]; }
   /// Instruction a has ended when b starts.
@@ -85,8 +106,30 @@ private:
   std::string place(uint32_t slot, const Tensor &tensor) const {
     return planned ? "slot " + std::to_string(slot) : describe(tensor);
   }
+  uint32_t writerOf(const Tensor &tensor, uint32_t i, bool before,
+                    uint32_t &slot) const;
+  void missing(uint32_t i, const Tensor &tensor, uint32_t slot);
+  void lostUpdate(uint32_t i, const Tensor &tensor, uint32_t writer);
   void unordered(uint32_t i, uint32_t before, const std::string &does,
-                 const char *role);
+                 const std::string &role);
+  /// `i` comes after `before`, which for example "writes" "it", or else does
+  /// what `does()` says too early.
+  template <typename Does>
+  void order(uint32_t i, uint32_t before, const char *verb,
+             std::string_view object, Does &&does) {
+    if (before != kNone && !isBefore(before, i))
+      unordered(i, before, does(), verb + (' ' + std::string(object)));
+  }
+  /// What writes comes after the writer and all readers before it.
+  template <typename Does>
+  void orderWrite(uint32_t i, const SlotState &state, Does &&does,
+                  std::string_view object = "it") {
+    order(i, state.writer, "writes", object, does);
+    for (uint32_t l = state.readers; l != kNone; l = latest[l].next)
+      order(i, latest[l].instruction,
+            inst(latest[l].instruction).op == Op::Send ? "sends" : "reads",
+            object, does);
+  }
 
   const Program &program;
   const bool planned;
@@ -101,7 +144,9 @@ private:
                                 ///< each instruction (of a head) and queue
   std::vector<uint32_t> localStage; ///< dense number of a stage on this rank
   std::vector<int32_t> stages;      ///< by local stage
-  std::vector<GradientState> gradients; ///< by local stage; last: of all stages
+  std::vector<StageState> weights;  ///< by local stage
+  bool weightsOnQueues = false;     ///< on more than one
+  bool offloads = false;            ///< some stash
   std::vector<SlotState> slots;
   std::vector<uint32_t> touched; ///< slots that are not in their first state
   std::vector<Latest> latest;
@@ -114,9 +159,10 @@ void DataFlow::runRank(int32_t r) {
   rank = &program.ranks[r];
   numberStagesAndQueues();
   clocks.assign(rank->instructions.size() * numQueues, 0);
+  const size_t numTensors =
+      stages.size() * static_cast<size_t>(program.problem.numMicrobatches);
   const size_t numSlots =
-      planned ? rank->slotBytes.size()
-              : 3 * stages.size() * program.problem.numMicrobatches;
+      planned ? rank->slotBytes.size() : (offloads ? 4 : 3) * numTensors;
   if (slots.size() < numSlots)
     slots.resize(numSlots);
 
@@ -127,7 +173,8 @@ void DataFlow::runRank(int32_t r) {
     for (uint32_t i = first; i < end; ++i) {
       forEachAccess(inst(i), program.problem.numStages(),
                     [&](const Access &a) { access(i, a); });
-      accumulate(i);
+      if (!isTransfer(inst(i).op))
+        touchWeights(i);
     }
   });
 
@@ -140,7 +187,7 @@ void DataFlow::runRank(int32_t r) {
   stages.clear();
 }
 
-/// Dense numbers for what occurs on this rank.
+/// Dense numbers for what occurs on this rank, and what there is to look after.
 void DataFlow::numberStagesAndQueues() {
   std::array<bool, 256> used = {};
   auto number = [&](int32_t stage) {
@@ -149,16 +196,26 @@ void DataFlow::numberStagesAndQueues() {
       return;
     localStage[stage] = static_cast<uint32_t>(stages.size());
     stages.push_back(stage);
+    weights.emplace_back();
   };
+  weights.clear();
+  offloads = weightsOnQueues = false;
+  int weightQueue = -1;
   for (const Instruction &inst : rank->instructions) {
     used[inst.queue] = true;
     number(inst.stage);
+    if (isTransfer(inst.op))
+      continue;
+    weightsOnQueues |= weightQueue >= 0 && weightQueue != inst.queue;
+    weightQueue = inst.queue;
     if (isAction(inst.op)) {
       number(inst.stage - 1);
       number(inst.stage + 1);
     }
+    offloads |= inst.op == Op::Offload || inst.op == Op::Reload;
+    if (inst.op == Op::Unshard || inst.op == Op::Reshard)
+      weights[localStage[inst.stage]].isSharded = true;
   }
-  gradients.assign(stages.size() + 1, {});
   numQueues = 0;
   for (unsigned q = 0; q < used.size(); ++q)
     if (used[q])
@@ -177,135 +234,372 @@ void DataFlow::tick(uint32_t first, uint32_t,
   }
 }
 
+uint32_t DataFlow::slotOf(uint32_t i, const Access &access) const {
+  if (planned)
+    return static_cast<uint32_t>(inst(i).slots[access.role]);
+  const auto m = static_cast<uint32_t>(program.problem.numMicrobatches);
+  return (3 * localStage[access.tensor.stage] +
+          static_cast<uint32_t>(access.tensor.kind)) *
+             m +
+         static_cast<uint32_t>(access.tensor.microbatch);
+}
+
 void DataFlow::access(uint32_t i, const Access &access) {
-  const Tensor &tensor = access.tensor;
-  uint32_t slot;
-  if (planned) {
-    slot = static_cast<uint32_t>(inst(i).slots[access.role]);
-    if (slot == kNone) {
-      findings.add(site(i),
-                   "has no slot for " + describe(tensor) + ", which it " +
-                       (access.mode == Access::Read ? "reads" : "writes") +
-                       "; plan the buffers");
-      return;
-    }
-  } else {
-    const auto m = static_cast<uint32_t>(program.problem.numMicrobatches);
-    slot = (3 * localStage[tensor.stage] + static_cast<uint32_t>(tensor.kind)) *
-               m +
-           static_cast<uint32_t>(tensor.microbatch);
+  const uint32_t slot = slotOf(i, access);
+  if (slot == kNone) {
+    findings.add(site(i),
+                 "has no slot for " + describe(access.tensor) + ", which it " +
+                     (access.mode == Access::Read ? "reads" : "writes") +
+                     "; plan the buffers");
+    return;
   }
   if (slots[slot].writer == kNone && slots[slot].readers == kNone)
     touched.push_back(slot);
   if (access.mode != Access::Write)
-    read(i, tensor, slot);
+    read(i, access.tensor, slot);
   if (access.mode != Access::Read)
-    write(i, tensor, slot);
+    write(i, access.tensor, slot);
   else
     note(slots[slot].readers, i);
 }
 
 /// `i` is not ordered after `before`, which touches the same thing.
 void DataFlow::unordered(uint32_t i, uint32_t before, const std::string &does,
-                         const char *role) {
+                         const std::string &role) {
   const std::string other = quoted(program, site(before));
   if (i == before)
-    findings.add(site(i),
-                 does + " and " + role + " it at once; use another slot");
+    findings.add(site(i), does + " and " + role + " at once; use another slot");
   else if (items.headOf[i] == items.headOf[before])
     findings.add(site(i),
                  does + " while " + other +
                      ", which is issued together with it, " + role +
-                     " it; issue one after the other",
+                     "; issue one after the other",
                  {{site(before), "the other one is here"}});
   else
     findings.add(site(i),
                  does + onQueue(i) + ", not ordered after " + other +
                      onQueue(before) + ", which " + role +
-                     " it; let it wait for that",
+                     "; let it wait for that",
                  {{site(before), "it has to wait for this one"}});
 }
 
 void DataFlow::read(uint32_t i, const Tensor &tensor, uint32_t slot) {
-  SlotState &state = slots[slot];
-  const std::string_view verb = inst(i).op == Op::Send ? "sends" : "reads";
-  if (state.writer == kNone)
+  const SlotState &state = slots[slot];
+  if (state.writer == kNone || !(state.content == tensor))
+    return missing(i, tensor, slot);
+  order(i, state.writer, "writes", "it", [&] {
+    return (inst(i).op == Op::Send ? "sends " : "reads ") + describe(tensor);
+  });
+  if (inst(i).op == Op::BackwardWeight && tensor.kind == TensorKind::Stash &&
+      !state.updated)
+    lostUpdate(i, tensor, state.writer);
+}
+
+/// The instruction next to `i`, before or behind it, that writes the tensor,
+/// and where to.
+uint32_t DataFlow::writerOf(const Tensor &tensor, uint32_t i, bool before,
+                            uint32_t &slot) const {
+  const auto size = static_cast<uint32_t>(rank->instructions.size());
+  uint32_t writer = kNone;
+  for (uint32_t k = i + (before ? -1 : 1); k < size && writer == kNone;
+       k += before ? -1 : 1)
+    forEachAccess(inst(k), program.problem.numStages(), [&](const Access &a) {
+      if (a.mode != Access::Read && a.tensor == tensor && slotOf(k, a) != kNone)
+        std::tie(writer, slot) = std::pair(k, slotOf(k, a));
+    });
+  return writer;
+}
+
+/// How what a slot holds differs from what it should hold.
+static std::string_view difference(const Tensor &held, const Tensor &needed) {
+  return held.kind != needed.kind     ? "another kind of tensor"
+         : held.stage != needed.stage ? "another stage"
+                                      : "another micro-batch";
+}
+
+/// `i` needs a tensor that is not there. Looks for where it is, so that the
+/// message can say what to do: linear, but a rule has few findings.
+void DataFlow::missing(uint32_t i, const Tensor &tensor, uint32_t slot) {
+  const SlotState &state = slots[slot];
+  std::string text =
+      (inst(i).op == Op::Send ? "sends " : "reads ") + describe(tensor);
+  std::vector<Note> notes;
+  if (state.writer == i) {
+    findings.add(site(i), "writes " + place(slot, tensor) +
+                              " and reads it at once; use another slot");
+    return;
+  }
+  if (state.writer != kNone && inst(state.writer).op == Op::Offload) {
     findings.add(site(i),
-                 planned ? std::string(verb) + " " + describe(tensor) +
-                               " from slot " + std::to_string(slot) +
-                               ", which nothing has written before; write it "
-                               "there first"
-                         : std::string(verb) + " " + describe(tensor) +
-                               ", which nothing on this rank produces or "
-                               "receives before; insert what does");
-  else if (!(state.content == tensor))
-    findings.add(
-        site(i),
-        std::string(verb) + " " + describe(tensor) + " from slot " +
-            std::to_string(slot) + ", which holds " + describe(state.content) +
-            "; read it where it was written to, before that is overwritten",
-        {{site(state.writer), "slot " + std::to_string(slot) + " gets " +
-                                  describe(state.content) + " here"}});
-  else if (!isBefore(state.writer, i))
-    unordered(i, state.writer, std::string(verb) + " " + describe(tensor),
-              "writes");
+                 text + ", which " + quoted(program, site(state.writer)) +
+                     " has moved to host memory; reload it before",
+                 {{site(state.writer), "offloaded here"}});
+    return;
+  }
+  uint32_t from = kNone;
+  const uint32_t early = writerOf(tensor, i, true, from);
+  const uint32_t late =
+      early == kNone ? writerOf(tensor, i, false, from) : kNone;
+  if (planned)
+    text += " from slot " + std::to_string(slot);
+  if (state.writer != kNone) {
+    const std::string held = describe(state.content);
+    notes.push_back({site(state.writer), "slot " + std::to_string(slot) +
+                                             " gets " + held + " here"});
+    if (early != kNone && from == slot) {
+      notes.push_back({site(early), describe(tensor) + " was put there here"});
+      findings.add(site(i),
+                   text + ", where " + quoted(program, site(state.writer)) +
+                       " has put " + held +
+                       " over it: the slot is reused too early; give that "
+                       "another slot, or put it after this",
+                   std::move(notes));
+      return;
+    }
+    text += ", which holds " + held + ", " +
+            std::string(difference(state.content, tensor));
+  } else if (planned) {
+    text += ", which nothing has written before";
+  }
+  if (early != kNone) {
+    text += "; " + quoted(program, site(early)) + " puts it into slot " +
+            std::to_string(from) + ", so name that one";
+    notes.push_back({site(early), "put there here"});
+  } else if (late != kNone) {
+    text += (planned ? "; " : " before ") + quoted(program, site(late)) +
+            (planned ? " writes the tensor only later; put this after that"
+                     : " writes it; put it after that");
+    notes.push_back({site(late), "written here"});
+  } else {
+    text += planned ? "; write it there first"
+                    : ", which nothing on this rank produces or receives "
+                      "before; insert what does";
+  }
+  findings.add(site(i), text, std::move(notes));
+}
+
+/// W finds the stash as F or R left it. Where I does not stand before it at
+/// all, completeness says so.
+void DataFlow::lostUpdate(uint32_t i, const Tensor &tensor, uint32_t writer) {
+  for (uint32_t k = i; k-- > 0;)
+    if (inst(k).op == Op::BackwardInput && inst(k).stage == tensor.stage &&
+        inst(k).microbatch == tensor.microbatch) {
+      findings.add(site(i),
+                   "reads " + describe(tensor) + " as " +
+                       quoted(program, site(writer)) +
+                       " has left it, without what " +
+                       quoted(program, site(k)) + " has added; put " +
+                       quoted(program, site(writer)) + " before that",
+                   {{site(writer), "written here"}, {site(k), "added here"}});
+      return;
+    }
 }
 
 void DataFlow::write(uint32_t i, const Tensor &tensor, uint32_t slot) {
   SlotState &state = slots[slot];
-  const int64_t bytes = bytesOf(program.problem, tensor);
+  const int64_t bytes = planned ? bytesOf(program.problem, tensor) : 0;
   if (planned && rank->slotBytes[slot] < bytes)
     findings.add(site(i), "puts " + describe(tensor) + " of " +
                               std::to_string(bytes) + " bytes into slot " +
                               std::to_string(slot) + ", which has " +
                               std::to_string(rank->slotBytes[slot]) +
                               "; use a larger one");
-  auto does = [&] {
+  orderWrite(i, state, [&] {
     return (inst(i).op == Op::Recv ? "receives into " : "writes ") +
            place(slot, tensor);
-  };
-  if (state.writer != kNone && !isBefore(state.writer, i))
-    unordered(i, state.writer, does(), "writes");
-  for (uint32_t l = state.readers; l != kNone; l = latest[l].next)
-    if (uint32_t reader = latest[l].instruction; !isBefore(reader, i))
-      unordered(i, reader, does(),
-                inst(reader).op == Op::Send ? "sends" : "reads");
-  state = {tensor, i, kNone};
+  });
+  const bool updated =
+      inst(i).op == Op::BackwardInput && tensor.kind == TensorKind::Stash;
+  state = {tensor, updated, i, kNone};
 }
 
-/// Weight gradients: B and W add to those of their stage; step, all_reduce and
-/// reduce_grad use them up and must come after the last one. (A step with a
-/// micro-batch, of schedules without a flush, is not checked.)
-void DataFlow::accumulate(uint32_t i) {
-  const Instruction &own = inst(i);
-  if (own.op == Op::Backward || own.op == Op::BackwardWeight) {
-    GradientState &stage = gradients[localStage[own.stage]];
-    GradientState &all = gradients.back();
-    if (uint32_t user = std::min(stage.user, all.user); user != kNone)
-      findings.add(site(i),
-                   "adds a weight gradient of stage " +
-                       std::to_string(own.stage) + " after " +
-                       quoted(program, site(user)) +
-                       " has used them; put it before that",
-                   {{site(user), "used here"}});
-    note(stage.adders, i);
-    note(all.adders, i);
+/// Offload and reload, where tensors are known by name: they do not name slots
+/// yet.
+void DataFlow::moveStash(uint32_t i) {
+  if (planned)
+    return;
+  const Tensor stash = {TensorKind::Stash, inst(i).stage, inst(i).microbatch};
+  const auto m = static_cast<uint32_t>(program.problem.numMicrobatches);
+  const uint32_t slot = slotOf(i, {Access::Update, Slot, stash});
+  const uint32_t host =
+      (3 * static_cast<uint32_t>(stages.size()) + localStage[stash.stage]) * m +
+      static_cast<uint32_t>(stash.microbatch);
+  touched.push_back(slot);
+  touched.push_back(host);
+  SlotState &here = slots[slot], &there = slots[host];
+  if (inst(i).op == Op::Offload) {
+    if (here.writer == kNone || !(here.content == stash))
+      missing(i, stash, slot);
+    orderWrite(i, here, [&] { return "offloads " + describe(stash); });
+    orderWrite(i, there, [&] { return "offloads " + describe(stash); });
+    there = {stash, here.updated, i, kNone};
+    here = {{}, false, i, kNone};
     return;
   }
-  if ((own.op != Op::Step && own.op != Op::AllReduce &&
-       own.op != Op::ReduceGrad) ||
-      own.microbatch >= 0)
+  if (there.writer == kNone)
+    findings.add(site(i), "reloads " + describe(stash) +
+                              ", which nothing has offloaded before; offload "
+                              "it first, or remove this");
+  auto does = [&] { return "reloads " + describe(stash); };
+  order(i, there.writer, "offloads", "it", does);
+  note(there.readers, i);
+  orderWrite(i, here, does);
+  here = {stash, there.updated, i, kNone};
+}
+
+/// What is not a transfer touches the weights of its stage.
+void DataFlow::touchWeights(uint32_t i) {
+  const Instruction &own = inst(i);
+  if (own.op == Op::Step && own.stage < 0) {
+    for (size_t k = 0; k < stages.size(); ++k) {
+      useGradients(i, weights[k], stages[k]);
+      changeParameters(i, weights[k], stages[k]);
+    }
     return;
-  GradientState &state =
-      own.stage >= 0 ? gradients[localStage[own.stage]] : gradients.back();
-  for (uint32_t l = state.adders; l != kNone; l = latest[l].next)
-    if (uint32_t adder = latest[l].instruction; !isBefore(adder, i))
-      unordered(i, adder,
-                "uses the weight gradients of stage " +
-                    std::to_string(inst(adder).stage),
-                "adds to");
-  if (state.user == kNone)
-    state.user = i;
+  }
+  if (own.stage < 0)
+    return; // a barrier
+  StageState &stage = weights[localStage[own.stage]];
+  switch (own.op) {
+  case Op::Forward:
+  case Op::BackwardInput:
+  case Op::Recompute:
+    return readParameters(i, stage);
+  case Op::Backward:
+    readParameters(i, stage);
+    return addGradient(i, stage);
+  case Op::BackwardWeight:
+    return addGradient(i, stage);
+  case Op::AllReduce:
+  case Op::ReduceGrad:
+    return useGradients(i, stage, own.stage);
+  case Op::Step:
+    useGradients(i, stage, own.stage);
+    return changeParameters(i, stage, own.stage);
+  case Op::Unshard:
+  case Op::Reshard:
+    return shard(i, stage);
+  case Op::Offload:
+  case Op::Reload:
+    return moveStash(i);
+  default:
+    return;
+  }
+}
+
+void DataFlow::readParameters(uint32_t i, StageState &stage) {
+  if (stage.isSharded &&
+      (stage.sharding == kNone || inst(stage.sharding).op == Op::Reshard)) {
+    const std::string text =
+        "needs the parameters of stage " + std::to_string(inst(i).stage);
+    if (stage.sharding == kNone)
+      findings.add(site(i),
+                   text + " before anything has gathered them; unshard them "
+                          "first");
+    else
+      findings.add(site(i),
+                   text + ", which " + quoted(program, site(stage.sharding)) +
+                       " has dropped; unshard them again before",
+                   {{site(stage.sharding), "dropped here"}});
+  }
+  if (!weightsOnQueues)
+    return;
+  order(i, stage.parameters.writer, "writes", "them", [&] {
+    return "reads the parameters of stage " + std::to_string(inst(i).stage);
+  });
+  note(stage.parameters.readers, i);
+}
+
+void DataFlow::changeParameters(uint32_t i, StageState &stage, int32_t number) {
+  if (!weightsOnQueues)
+    return;
+  orderWrite(
+      i, stage.parameters,
+      [&] {
+        return "changes the parameters of stage " + std::to_string(number);
+      },
+      "them");
+  stage.parameters.writer = i;
+  stage.parameters.readers = kNone;
+}
+
+/// Parameters that are gathered at times are sharded at first.
+void DataFlow::shard(uint32_t i, StageState &stage) {
+  const bool gathers = inst(i).op == Op::Unshard;
+  const bool isGathered =
+      stage.sharding != kNone && inst(stage.sharding).op == Op::Unshard;
+  const std::string number = std::to_string(inst(i).stage);
+  std::vector<Note> notes;
+  if (stage.sharding != kNone)
+    notes.push_back(
+        {site(stage.sharding), isGathered ? "gathered here" : "dropped here"});
+  if (gathers && isGathered)
+    findings.add(site(i),
+                 "gathers the parameters of stage " + number +
+                     ", which are gathered already; reshard them between, or "
+                     "remove this",
+                 std::move(notes));
+  else if (!gathers && !isGathered)
+    findings.add(site(i),
+                 "drops the parameters of stage " + number +
+                     ", which are not gathered; unshard them before, or remove "
+                     "this",
+                 std::move(notes));
+  changeParameters(i, stage, inst(i).stage);
+  stage.sharding = i;
+}
+
+/// B and W.
+void DataFlow::addGradient(uint32_t i, StageState &stage) {
+  if (stage.user != kNone)
+    findings.add(site(i),
+                 "adds a weight gradient of stage " +
+                     std::to_string(inst(i).stage) + " after " +
+                     quoted(program, site(stage.user)) +
+                     " has used them; put it before that",
+                 {{site(stage.user), "used here"}});
+  order(i, stage.gradients, "adds to", "them", [&] {
+    return "adds to the weight gradients of stage " +
+           std::to_string(inst(i).stage);
+  });
+  stage.gradients = i;
+}
+
+/// Step, all_reduce and reduce_grad come after the last B or W, the step last.
+void DataFlow::useGradients(uint32_t i, StageState &stage, int32_t number) {
+  const Instruction &own = inst(i);
+  const std::string gradients =
+      "the weight gradients of stage " + std::to_string(number);
+  if (stage.gradients != kNone)
+    order(i, stage.gradients,
+          isAction(inst(stage.gradients).op) ? "adds to" : "uses", "them",
+          [&] { return "uses " + gradients; });
+  stage.gradients = i;
+  if (own.microbatch >= 0)
+    return;
+  auto before = [&](uint32_t other, const std::string &text) {
+    findings.add(site(i), text, {{site(other), "used here"}});
+  };
+  if (stage.step != kNone)
+    before(stage.step, own.op == Op::Step
+                           ? "uses " + gradients + " a second time, after " +
+                                 quoted(program, site(stage.step)) +
+                                 "; remove one"
+                           : "uses " + gradients + " after " +
+                                 quoted(program, site(stage.step)) +
+                                 " has; put it before that");
+  else if (own.op != Op::Step && stage.reducer != kNone &&
+           inst(stage.reducer).op == own.op &&
+           inst(stage.reducer).peer == own.peer)
+    before(stage.reducer, "reduces " + gradients +
+                              " a second time, they would count twice; remove "
+                              "one");
+  if (own.op == Op::Step)
+    stage.step = i;
+  else
+    stage.reducer = i;
+  if (stage.user == kNone)
+    stage.user = i;
 }
 
 void penstock::checkDataFlow(const Program &program, Findings &findings) {

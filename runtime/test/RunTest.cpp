@@ -155,9 +155,14 @@ TEST(Run, OverlapRunsItsActionsOneAfterTheOther) {
 
 TEST(Run, OperationsWithoutHostMeaningDoNothing) {
   Program program = makeGPipe(2, 1);
-  for (int32_t r = 0; r < 2; ++r)
-    for (Op op : {Op::ReduceGrad, Op::Unshard, Op::Reshard})
-      add(program, r, action(op, r, -1));
+  for (int32_t r = 0; r < 2; ++r) {
+    auto &list = program.ranks[r].instructions;
+    list.insert(list.end() - 1, action(Op::ReduceGrad, r, -1)); // then the step
+    list.insert(list.begin(), action(Op::Unshard, r, -1));
+    for (uint32_t &wait : program.ranks[r].waits)
+      ++wait;
+    add(program, r, action(Op::Reshard, r, -1));
+  }
   EXPECT_EQ(runLosses(program, 2), referenceLosses(program.problem, 2));
 }
 

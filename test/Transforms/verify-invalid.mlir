@@ -123,10 +123,11 @@ pipe.schedule @wrong_peer ranks(3) microbatches(1) {
 // A slot overwritten while it is in use.
 pipe.schedule @overwritten ranks(1) microbatches(2) {
   rank 0 slots(1 x 0) {
+    // expected-note @below {{stash 0 mb 0 was put there here}}
     forward 0 mb 0 stash(0)
     // expected-note @below {{slot 0 gets stash 0 mb 1 here}}
     forward 0 mb 1 stash(0)
-    // expected-error @below {{reads stash 0 mb 0 from slot 0, which holds stash 0 mb 1; read it where it was written to, before that is overwritten [data-flow]}}
+    // expected-error @below {{reads stash 0 mb 0 from slot 0, where `forward 0 mb 1` has put stash 0 mb 1 over it: the slot is reused too early; give that another slot, or put it after this [data-flow]}}
     backward 0 mb 0 stash(0)
     backward 0 mb 1 stash(0)
   }

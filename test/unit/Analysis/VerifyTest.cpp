@@ -342,7 +342,8 @@ TEST(Completeness, ParametersOnTheWrongRank) {
                   "is on the wrong rank: stage 1 is on rank 1; move it there");
     for (const Verdict &verdict : {verdictOf(0, false), verdictOf(1, true)})
       for (const Finding &finding : verdict.findings)
-        EXPECT_NE(finding.rule, Rule::Completeness) << finding.message;
+        EXPECT_EQ(finding.message.find("wrong rank"), std::string::npos)
+            << finding.message;
   }
 }
 
@@ -365,6 +366,28 @@ TEST(Completeness, ActionsBeforeWhatTheyNeed) {
                 1);
 }
 
+TEST(Completeness, StepOnSomeRanksOnly) {
+  Program program = smallProgram();
+  RankBuilder(program, 0).step();
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::Completeness, {1, kRank},
+                "`step 1` is missing on rank 1, while `step` on rank 0 uses "
+                "the gradients of another stage or copy; add it",
+                1);
+  EXPECT_EQ(verdict.findings.size(), 1u) << allMessages(verdict);
+  RankBuilder(program, 1).action(Op::Step, 1, -1);
+  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
+  RankBuilder(program, 1).action(Op::ReduceGrad, 1, -1);
+  expectFinding(verify(program), Rule::Completeness, {0, kRank},
+                "`reduce_grad 0` is missing on rank 0, while `reduce_grad 1` "
+                "on rank 1 uses the gradients of another stage or copy; add it",
+                1);
+  // Steps for a micro-batch each are another schedule.
+  program = smallProgram();
+  RankBuilder(program, 0).action(Op::Step, 0, 0);
+  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
+}
+
 TEST(Completeness, FarTooFewInstructions) {
   Program program = makeProgram(1, 1 << 24);
   RankBuilder(program, 0).f(0, 0).b(0, 0);
@@ -379,17 +402,32 @@ TEST(Completeness, FarTooFewInstructions) {
 
 TEST(DataFlow, TensorThatNobodyProduces) {
   Program program = smallProgram();
-  program.ranks[1].instructions[0].joined = false;
-  std::swap(program.ranks[1].instructions[0], program.ranks[1].instructions[1]);
-  Verdict verdict = verify(program);
-  expectFinding(verdict, Rule::DataFlow, {1, 0},
+  program.ranks[1].instructions.erase(program.ranks[1].instructions.begin());
+  expectFinding(verify(program), Rule::DataFlow, {1, 0},
                 "reads activation 0 mb 0, which nothing on this rank produces "
                 "or receives before; insert what does");
   program = smallProgram();
-  std::swap(program.ranks[0].instructions[0], program.ranks[0].instructions[1]);
+  program.ranks[0].instructions.erase(program.ranks[0].instructions.begin());
   expectFinding(verify(program), Rule::DataFlow, {0, 0},
                 "sends activation 0 mb 0, which nothing on this rank produces "
                 "or receives before; insert what does");
+}
+
+TEST(DataFlow, ReadBeforeWritten) {
+  Program program = smallProgram();
+  std::swap(program.ranks[1].instructions[0], program.ranks[1].instructions[1]);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {1, 0},
+                "reads activation 0 mb 0 before `recv activation 0 mb 0 from "
+                "0` writes it; put it after that",
+                1);
+  EXPECT_EQ(verdict.findings[0].notes[0].site, (Site{1, 1}));
+  EXPECT_EQ(verdict.findings[0].notes[0].text, "written here");
+  std::swap(program.ranks[0].instructions[0], program.ranks[0].instructions[1]);
+  expectFinding(verify(program), Rule::DataFlow, {0, 0},
+                "sends activation 0 mb 0 before `forward 0 mb 0` writes it; "
+                "put it after that",
+                1);
 }
 
 TEST(DataFlow, MissingWaitOfAnUnplannedProgram) {
@@ -427,7 +465,7 @@ Program slotProgram() {
   return program;
 }
 
-TEST(DataFlow, SlotHoldsAnotherTensor) {
+TEST(DataFlow, SlotReusedTooEarly) {
   Program program = slotProgram();
   RankBuilder(program, 0)
       .f(0, 0)
@@ -440,12 +478,90 @@ TEST(DataFlow, SlotHoldsAnotherTensor) {
       .slot(Stash, 0);
   Verdict verdict = verify(program);
   expectFinding(verdict, Rule::DataFlow, {0, 2},
-                "reads stash 0 mb 0 from slot 0, which holds stash 0 mb 1; "
-                "read it where it was written to, before that is overwritten",
-                1);
+                "reads stash 0 mb 0 from slot 0, where `forward 0 mb 1` has "
+                "put stash 0 mb 1 over it: the slot is reused too early; give "
+                "that another slot, or put it after this",
+                2);
   EXPECT_EQ(verdict.findings[0].notes[0].text, "slot 0 gets stash 0 mb 1 here");
   EXPECT_EQ(verdict.findings[0].notes[0].site, (Site{0, 1}));
+  EXPECT_EQ(verdict.findings[0].notes[1].text, "stash 0 mb 0 was put there "
+                                               "here");
+  EXPECT_EQ(verdict.findings[0].notes[1].site, (Site{0, 0}));
   EXPECT_EQ(verdict.findings.size(), 1u);
+}
+
+/// I leaves the stash to W; what reads it last before W overwrites it.
+TEST(DataFlow, StashUsedAfterItsLastReaderOverwroteIt) {
+  Program program = makeProgram(2, 1);
+  program.ranks[1].slotBytes.assign(3, 0);
+  RankBuilder rank(program, 1);
+  rank.recvAct(0, 0, 0).slot(Slot, 0);
+  rank.f(1, 0).slot(Input, 0).slot(Stash, 1);
+  rank.i(1, 0).slot(Input, 0).slot(Stash, 1).slot(Output, 2);
+  rank.sendGrad(1, 0, 0).slot(Slot, 2);
+  rank.w(1, 0).slot(Input, 0).slot(Stash, 1);
+  for (const Finding &finding : verify(program).findings)
+    EXPECT_FALSE(finding.rule == Rule::DataFlow && finding.site.rank == 1)
+        << finding.message;
+  program.ranks[1].instructions[2].slots[Output] = 0;
+  program.ranks[1].instructions[3].slots[Slot] = 0;
+  const Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {1, 4},
+                "reads activation 0 mb 0 from slot 0, where `backward_input 1 "
+                "mb 0` has put gradient 1 mb 0 over it: the slot is reused too "
+                "early; give that another slot, or put it after this",
+                2);
+  program.ranks[1].instructions[2].slots[Output] = 1;
+  expectFinding(verify(program), Rule::DataFlow, {1, 2},
+                "writes slot 1 and reads it at once; use another slot");
+}
+
+TEST(DataFlow, SlotHoldsAnotherTensor) {
+  // Wrong micro-batch: where the right one is.
+  Program program = slotProgram();
+  RankBuilder rank(program, 0);
+  rank.f(0, 0).slot(Stash, 0).f(0, 1).slot(Stash, 1);
+  rank.b(0, 0).slot(Stash, 1).b(0, 1).slot(Stash, 1);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {0, 2},
+                "reads stash 0 mb 0 from slot 1, which holds stash 0 mb 1, "
+                "another micro-batch; `forward 0 mb 0` puts it into slot 0, so "
+                "name that one",
+                2);
+  EXPECT_EQ(verdict.findings[0].notes[0].site, (Site{0, 1}));
+  EXPECT_EQ(verdict.findings[0].notes[1].site, (Site{0, 0}));
+  EXPECT_EQ(verdict.findings[0].notes[1].text, "put there here");
+
+  // Wrong stage and kind, and the right tensor comes later or never.
+  program = makeProgram(1, 1, 3);
+  program.ranks[0].slotBytes.assign(6, 0);
+  RankBuilder stages(program, 0);
+  stages.f(0, 0).slot(Output, 0).slot(Stash, 1);
+  stages.f(2, 0).slot(Input, 0).slot(Stash, 2);
+  stages.f(1, 0).slot(Input, 1).slot(Stash, 3).slot(Output, 4);
+  stages.b(2, 0).slot(Input, 4).slot(Stash, 5).slot(Output, 0);
+  stages.b(1, 0).slot(Input, 0).slot(Gradient, 0).slot(Stash, 3);
+  verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {0, 1},
+                "reads activation 1 mb 0 from slot 0, which holds activation 0 "
+                "mb 0, another stage; `forward 1 mb 0` writes the tensor only "
+                "later; put this after that",
+                2);
+  expectFinding(verdict, Rule::DataFlow, {0, 2},
+                "reads activation 0 mb 0 from slot 1, which holds stash 0 mb "
+                "0, another kind of tensor; `forward 0 mb 0` puts it into slot "
+                "0, so name that one",
+                2);
+  expectFinding(verdict, Rule::DataFlow, {0, 3},
+                "reads stash 2 mb 0 from slot 5, which nothing has written "
+                "before; `forward 2 mb 0` puts it into slot 2, so name that "
+                "one",
+                1);
+  program.ranks[0].instructions.erase(program.ranks[0].instructions.begin());
+  expectFinding(verify(program), Rule::DataFlow, {0, 3},
+                "reads activation 0 mb 0 from slot 0, which holds gradient 2 "
+                "mb 0, another kind of tensor; write it there first",
+                1);
 }
 
 TEST(DataFlow, SlotNeverWrittenMissingOrTooSmall) {
@@ -465,7 +581,8 @@ TEST(DataFlow, SlotNeverWrittenMissingOrTooSmall) {
   expectFinding(
       verdict, Rule::DataFlow, {0, 1},
       "reads stash 0 mb 0 from slot 0, which nothing has written before; "
-      "write it there first");
+      "`forward 0 mb 0` puts it into slot 1, so name that one",
+      1);
   expectFinding(verdict, Rule::DataFlow, {0, 2},
                 "has no slot for stash 0 mb 1, which it writes; plan the "
                 "buffers");
@@ -544,6 +661,144 @@ TEST(DataFlow, InputPartUpdatesTheStash) {
                 1);
 }
 
+/// What I adds to the stash is lost when it is computed again.
+TEST(DataFlow, RecomputeBetweenTheParts) {
+  Program program = makeProgram(1, 1);
+  RankBuilder(program, 0).f(0, 0).i(0, 0).r(0, 0).w(0, 0);
+  Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {0, 3},
+                "reads stash 0 mb 0 as `recompute 0 mb 0` has left it, without "
+                "what `backward_input 0 mb 0` has added; put `recompute 0 mb "
+                "0` before that",
+                2);
+  EXPECT_EQ(verdict.findings[0].notes[0].site, (Site{0, 2}));
+  EXPECT_EQ(verdict.findings[0].notes[1].site, (Site{0, 1}));
+}
+
+TEST(DataFlow, OffloadAndReload) {
+  auto actions = [](Program &program) {
+    program = makeProgram(1, 1);
+    return RankBuilder(program, 0);
+  };
+  Program program;
+  actions(program)
+      .f(0, 0)
+      .i(0, 0)
+      .action(Op::Offload, 0, 0)
+      .action(Op::Reload, 0, 0)
+      .w(0, 0);
+  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
+  actions(program).f(0, 0).action(Op::Offload, 0, 0).b(0, 0);
+  expectFinding(verify(program), Rule::DataFlow, {0, 2},
+                "reads stash 0 mb 0, which `offload 0 mb 0` has moved to host "
+                "memory; reload it before",
+                1);
+  actions(program).f(0, 0).action(Op::Reload, 0, 0).b(0, 0);
+  expectFinding(verify(program), Rule::DataFlow, {0, 1},
+                "reloads stash 0 mb 0, which nothing has offloaded before; "
+                "offload it first, or remove this");
+  actions(program)
+      .f(0, 0)
+      .onQueue(1)
+      .action(Op::Offload, 0, 0)
+      .onQueue(2)
+      .action(Op::Reload, 0, 0)
+      .onQueue(0)
+      .b(0, 0);
+  const Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {0, 1},
+                "offloads stash 0 mb 0 on queue 1, not ordered after `forward "
+                "0 mb 0` on queue 0, which writes it; let it wait for that",
+                1);
+  expectFinding(verdict, Rule::DataFlow, {0, 2},
+                "reloads stash 0 mb 0 on queue 2, not ordered after `offload 0 "
+                "mb 0` on queue 1, which offloads it; let it wait for that",
+                1);
+  expectFinding(verdict, Rule::DataFlow, {0, 3},
+                "reads stash 0 mb 0 on queue 0, not ordered after `reload 0 mb "
+                "0` on queue 2, which writes it; let it wait for that",
+                1);
+  // I's part is lost where the copy is older.
+  actions(program)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .r(0, 0)
+      .i(0, 0)
+      .action(Op::Reload, 0, 0)
+      .w(0, 0);
+  expectFinding(verify(program), Rule::DataFlow, {0, 5},
+                "reads stash 0 mb 0 as `reload 0 mb 0` has left it, without "
+                "what `backward_input 0 mb 0` has added; put `reload 0 mb 0` "
+                "before that",
+                2);
+}
+
+TEST(DataFlow, UnshardAndReshard) {
+  Program program = makeProgram(1, 1);
+  auto use = [](Op op) {
+    Instruction inst;
+    inst.op = op;
+    inst.stage = 0;
+    return inst;
+  };
+  const Instruction unshard = use(Op::Unshard), reshard = use(Op::Reshard);
+  RankBuilder(program, 0)
+      .add(unshard)
+      .f(0, 0)
+      .add(reshard)
+      .add(unshard)
+      .b(0, 0)
+      .add(reshard);
+  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
+  program.ranks[0].instructions.clear();
+  RankBuilder(program, 0)
+      .add(reshard)
+      .f(0, 0)
+      .add(unshard)
+      .add(unshard)
+      .add(reshard)
+      .i(0, 0)
+      .w(0, 0)
+      .add(reshard);
+  const Verdict verdict = verify(program);
+  expectFinding(verdict, Rule::DataFlow, {0, 0},
+                "drops the parameters of stage 0, which are not gathered; "
+                "unshard them before, or remove this");
+  expectFinding(verdict, Rule::DataFlow, {0, 1},
+                "needs the parameters of stage 0, which `reshard 0` has "
+                "dropped; unshard them again before",
+                1);
+  expectFinding(verdict, Rule::DataFlow, {0, 3},
+                "gathers the parameters of stage 0, which are gathered "
+                "already; reshard them between, or remove this",
+                1);
+  expectFinding(verdict, Rule::DataFlow, {0, 5},
+                "needs the parameters of stage 0, which `reshard 0` has "
+                "dropped; unshard them again before",
+                1);
+  expectFinding(verdict, Rule::DataFlow, {0, 7},
+                "drops the parameters of stage 0, which are not gathered; "
+                "unshard them before, or remove this",
+                1);
+  // Gathered too late, and not waited for.
+  program.ranks[0].instructions.clear();
+  RankBuilder(program, 0).f(0, 0).onQueue(1).add(unshard).onQueue(0).b(0, 0);
+  const Verdict late = verify(program);
+  expectFinding(late, Rule::DataFlow, {0, 0},
+                "needs the parameters of stage 0 before anything has gathered "
+                "them; unshard them first");
+  expectFinding(late, Rule::DataFlow, {0, 1},
+                "changes the parameters of stage 0 on queue 1, not ordered "
+                "after `forward 0 mb 0` on queue 0, which reads them; let it "
+                "wait for that",
+                1);
+  expectFinding(late, Rule::DataFlow, {0, 2},
+                "reads the parameters of stage 0 on queue 0, not ordered after "
+                "`unshard 0` on queue 1, which writes them; let it wait for "
+                "that",
+                1);
+}
+
 TEST(DataFlow, RecomputeRestoresTheStash) {
   Program program = slotProgram();
   RankBuilder rank(program, 0);
@@ -566,42 +821,65 @@ TEST(DataFlow, WeightGradientsAreCompleteBeforeTheStep) {
       .b(0, 0)
       .onQueue(1)
       .collective(Op::AllReduce, 0);
-  expectFinding(verify(program), Rule::DataFlow, {0, 2},
-                "uses the weight gradients of stage 0 on queue 1, not ordered "
-                "after `backward 0 mb 0` on queue 0, which adds to it; let it "
-                "wait for that",
+  expectFinding(
+      verify(program), Rule::DataFlow, {0, 2},
+      "uses the weight gradients of stage 0 on queue 1, not ordered "
+      "after `backward 0 mb 0` on queue 0, which adds to them; let it "
+      "wait for that",
+      1);
+}
+
+/// All additions to the gradients of a stage are in one order, so that sums do
+/// not depend on timing.
+TEST(DataFlow, GradientsAreAddedInOneOrder) {
+  Program program = makeProgram(1, 2);
+  RankBuilder(program, 0).f(0, 0).f(0, 1).b(0, 0).onQueue(1).after({1}).b(0, 1);
+  expectFinding(verify(program), Rule::DataFlow, {0, 3},
+                "adds to the weight gradients of stage 0 on queue 1, not "
+                "ordered after `backward 0 mb 0` on queue 0, which adds to "
+                "them; let it wait for that",
+                1);
+  program.ranks[0].waits = {2};
+  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
+  program.ranks[0].waits = {1};
+  program.ranks[0].instructions[3].queue = 0;
+  program.ranks[0].instructions[3].joined = true;
+  program.ranks[0].instructions[3].numWaits = 0;
+  program.ranks[0].waits.clear();
+  expectFinding(verify(program), Rule::DataFlow, {0, 3},
+                "adds to the weight gradients of stage 0 while `backward 0 mb "
+                "0`, which is issued together with it, adds to them; issue one "
+                "after the other",
                 1);
 }
 
-/// Backwards that alternate between two queues, then as many steps. Quadratic
-/// in either, this would take a minute.
-TEST(DataFlow, ManyStepsAfterManyBackwardsOnTwoQueues) {
-  constexpr int32_t kNumSteps = 1 << 17;
-  Program program = makeProgram(1, kNumSteps);
-  RankBuilder rank(program, 0);
-  for (int32_t mb = 0; mb < kNumSteps; ++mb)
-    rank.onQueue(static_cast<uint8_t>(mb % 2)).f(0, mb).b(0, mb);
-  const uint32_t first = rank.last() + 1;
-  rank.after({first - 1}).onQueue(0).step();
-  for (int32_t k = 1; k < kNumSteps; ++k)
-    rank.step();
-  EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
-
-  // The last backward of either queue counts.
-  program.ranks[0].waits.clear();
-  Instruction &step = program.ranks[0].instructions[first];
-  step.numWaits = 0;
-  expectFinding(verify(program), Rule::DataFlow, {0, first},
-                "uses the weight gradients of stage 0 on queue 0, not ordered "
-                "after `backward 0 mb 131071` on queue 1, which adds to it; "
-                "let it wait for that",
+TEST(DataFlow, GradientsAreUsedOnce) {
+  auto make = [](std::initializer_list<Op> ops) {
+    Program program = makeProgram(1, 1);
+    RankBuilder rank(program, 0);
+    rank.f(0, 0).b(0, 0);
+    for (Op op : ops)
+      if (op == Op::Step)
+        rank.step();
+      else
+        rank.collective(op, 0);
+    return program;
+  };
+  using enum Op;
+  EXPECT_TRUE(verify(make({ReduceGrad, AllReduce, Step})).accepted());
+  expectFinding(verify(make({Step, Step})), Rule::DataFlow, {0, 3},
+                "uses the weight gradients of stage 0 a second time, after "
+                "`step`; remove one",
                 1);
-  step.queue = 1;
-  expectFinding(verify(program), Rule::DataFlow, {0, first},
-                "uses the weight gradients of stage 0 on queue 1, not ordered "
-                "after `backward 0 mb 131070` on queue 0, which adds to it; "
-                "let it wait for that",
+  expectFinding(verify(make({Step, AllReduce})), Rule::DataFlow, {0, 3},
+                "uses the weight gradients of stage 0 after `step` has; put it "
+                "before that",
                 1);
+  for (Op op : {ReduceGrad, AllReduce})
+    expectFinding(verify(make({op, op})), Rule::DataFlow, {0, 3},
+                  "reduces the weight gradients of stage 0 a second time, they "
+                  "would count twice; remove one",
+                  1);
 }
 
 //===----------------------------------------------------------------------===//
