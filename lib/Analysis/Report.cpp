@@ -6,17 +6,20 @@
 
 using namespace penstock;
 
-/// "rank 2: ", or nothing when the whole program is meant.
-static std::string prefix(const Program &program, Site site) {
-  return site.rank < 0 ? std::string() : describe(program, site) + ": ";
+std::string penstock::render(const Program &program, const Finding &finding) {
+  return render(finding, [&](Site site) { return describe(program, site); });
 }
 
-std::string penstock::render(const Program &program, const Finding &finding) {
-  std::string text = prefix(program, finding.site);
+std::string penstock::render(const Finding &finding,
+                             const std::function<std::string(Site)> &place) {
+  auto prefix = [&](Site site) {
+    return site.rank < 0 ? std::string() : place(site) + ": ";
+  };
+  std::string text = prefix(finding.site);
   text += name(finding.rule);
   text += ": " + finding.message + '\n';
   for (const Note &note : finding.notes)
-    text += "  " + prefix(program, note.site) + note.text + '\n';
+    text += "  " + prefix(note.site) + note.text + '\n';
   return text;
 }
 

@@ -349,11 +349,209 @@ TEST_F(CheckTest, NotReadable) {
   for (const char *name : {"a.csv", "a.json"}) {
     EXPECT_EQ(check(path(name)), 2);
     EXPECT_EQ(out, "");
-    EXPECT_EQ(err, path(name) +
-                       ": penstock-check reads program files (.psp) only so "
-                       "far; write one with penstock-translate "
-                       "--pipe-to-program\n");
+    EXPECT_EQ(err, path(name) + ": cannot be opened: No such file or "
+                                "directory; check the path\n");
+    fs::create_directory(path(name));
+    EXPECT_EQ(check(path(name)), 2);
+    EXPECT_EQ(err, path(name) + ": is a directory; a file is needed\n");
   }
+}
+
+/// torch's expected table of deferred receives (pytorch/pytorch#178815).
+constexpr const char *kDeferred =
+    "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD\n"
+    "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD\n";
+
+TEST_F(CheckTest, TorchOrder) {
+  const std::string file = path("order.csv");
+  std::ofstream(file) << "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
+  EXPECT_EQ(check(file), 0);
+  EXPECT_EQ(out, file +
+                     ": accepted: compute_only, 2 ranks, 2 stages, 2 "
+                     "micro-batches, 8 actions\n" +
+                     kAssumptions);
+  EXPECT_EQ(check("--order --json " + file), 0);
+  Json json = Json::parse(out);
+  EXPECT_EQ(json["accepted"], true);
+  EXPECT_EQ(json["deadlock"], false);
+  EXPECT_EQ(json["format"], "compute_only");
+  EXPECT_EQ(json["fifo"], nullptr);
+  EXPECT_EQ(json["fifos"], Json::object());
+
+  std::ofstream(file) << "0F0\n1F0,1B0\n";
+  EXPECT_EQ(check(file), 1);
+  EXPECT_EQ(out.find(file +
+                     ": refused: compute_only, 2 ranks, 2 stages, 1 "
+                     "micro-batch, 3 actions\n" +
+                     file + ": rank 0, cell 0 (0F0): completeness: stage 0 of"),
+            0u)
+      << out;
+  EXPECT_EQ(check("--json " + file), 1);
+  json = Json::parse(out);
+  EXPECT_EQ(json["rule"], "completeness");
+  EXPECT_EQ(json["findings"][0]["cell"], 0);
+  EXPECT_EQ(json["findings"][0]["action"], "0F0");
+
+  EXPECT_EQ(check("--placement=loop " + file), 1);
+  std::ofstream(file) << "0F0,0B0,2F0,2B0\n1F0,1B0\n";
+  EXPECT_EQ(check("--placement=v " + file), 2);
+  EXPECT_EQ(err, file +
+                     ": placement v needs a multiple of 2 stages, the number "
+                     "of ranks; the rows have 3\n");
+}
+
+TEST_F(CheckTest, TorchProgram) {
+  const std::string file = path("comms.csv");
+  std::ofstream(file) << kDeferred;
+  const std::string crossed =
+      "deadlock; under the documented semantics of groups it deadlocks too; it "
+      "ends only where every channel buffers 1 message, as small tests do\n";
+  EXPECT_EQ(check(file), 1);
+  EXPECT_EQ(out.find(file +
+                     ": refused: compute_comms, 2 ranks, 2 stages, 2 "
+                     "micro-batches, 18 actions\n" +
+                     file + ": rank 0, cell 3 (0SEND_F1): deadlock"),
+            0u)
+      << out;
+  EXPECT_NE(out.find("\n  rank 1, cell 3 (1SEND_B0): "), std::string::npos);
+  const std::string tail = "one FIFO per rank (decides): " + crossed +
+                           "one FIFO per pair of ranks: " + crossed +
+                           "one FIFO per directed edge: accepted\n" +
+                           kAssumptions;
+  EXPECT_TRUE(out.ends_with(tail)) << out;
+
+  EXPECT_EQ(check("--json --fifo=pair " + file), 1);
+  Json json = Json::parse(out);
+  EXPECT_EQ(json["deadlock"], true);
+  EXPECT_EQ(json["rule"], "deadlock");
+  EXPECT_EQ(json["min_capacity"], 1);
+  EXPECT_EQ(json["format"], "compute_comms");
+  EXPECT_EQ(json["fifo"], "pair");
+  std::vector<std::string> cycle;
+  for (const Json &entry : json["cycle"])
+    cycle.push_back(entry["action"]);
+  std::sort(cycle.begin(), cycle.end());
+  EXPECT_EQ(cycle, (std::vector<std::string>{"0RECV_B0", "0SEND_F1", "1RECV_F1",
+                                             "1SEND_B0"}));
+  EXPECT_EQ(json["fifos"]["rank"]["accepted"], false);
+  EXPECT_EQ(json["fifos"]["rank"]["min_capacity"], 1);
+  EXPECT_EQ(json["fifos"]["pair"]["cycle"], json["cycle"]);
+  const Json edge = {{"accepted", true},
+                     {"deadlock", false},
+                     {"rule", nullptr},
+                     {"cycle", Json::array()},
+                     {"min_capacity", 0}};
+  EXPECT_EQ(json["fifos"]["edge"], edge);
+  EXPECT_EQ(json["warnings"], Json::array());
+
+  EXPECT_EQ(check("--fifo=edge " + file), 0);
+  EXPECT_NE(out.find("one FIFO per directed edge (decides): accepted\n"),
+            std::string::npos);
+  EXPECT_EQ(check("--order " + file), 2);
+  EXPECT_EQ(err, file + ": has sends and receives (compute_comms), so that it "
+                        "is no order; check it without --order\n");
+  EXPECT_EQ(check("--fifo=none " + file), 2);
+
+  // What keeps it from being a program is said once.
+  std::ofstream(file) << "0F0,0SEND_F0,0B0\n0F1,1RECV_F0,1F0,1B0\n";
+  EXPECT_EQ(check(file), 1);
+  EXPECT_NE(out.find("completeness: "), std::string::npos) << out;
+  std::ofstream(file) << "0F0,0SEND_F0,1F0\n2F0\n";
+  EXPECT_EQ(check(file), 1);
+  EXPECT_NE(out.find(": rank 0, cell 1 (0SEND_F0): structure: is a transfer of "
+                     "the rank with itself"),
+            std::string::npos)
+      << out;
+  EXPECT_EQ(out.find("one FIFO"), std::string::npos) << out;
+  EXPECT_EQ(check("--dump " + file), 2);
+  EXPECT_EQ(err, file +
+                     ": rank 0, cell 1 (0SEND_F0): is a transfer of the rank "
+                     "with itself; use the tensor where it is\n");
+}
+
+TEST_F(CheckTest, TorchDump) {
+  const std::string file = path("comms.csv");
+  std::ofstream(file) << kDeferred;
+  EXPECT_EQ(check("--dump --fifo=pair " + file), 0);
+  EXPECT_NE(out.find("send activation 0 mb 0 to 1 queue(1)"), std::string::npos)
+      << out;
+}
+
+TEST_F(CheckTest, TorchNotReadable) {
+  const std::string file = path("old.csv");
+  std::ofstream(file) << "0F0,0BW0\n";
+  EXPECT_EQ(check("--json " + file), 2);
+  EXPECT_EQ(out, "");
+  EXPECT_EQ(err.find(file + ": line 1, column 5 (rank 0, cell 1): `0BW0` is "),
+            0u)
+      << err;
+}
+
+TEST_F(CheckTest, Cases) {
+  const std::string file = PENSTOCK_SOURCE_DIR "/test/cases/deadlock.json";
+  EXPECT_EQ(check("--json " + file), 1);
+  const Json json = Json::parse(out);
+  const Json recorded = Json::parse(contents(file));
+  ASSERT_EQ(json["cases"].size(), 23u);
+  EXPECT_EQ(json["assumptions"], assumptions());
+  for (size_t i = 0; i < 23; ++i) {
+    const Json &found = json["cases"][i];
+    const Json &wanted = recorded["cases"][i];
+    EXPECT_EQ(found["id"], wanted["id"]);
+    EXPECT_FALSE(found.contains("differs")) << found;
+    ASSERT_EQ(found["verdict"].size(), 11u);
+    for (const auto &[key, value] : wanted["verdict"].items()) {
+      if (key == "cycle")
+        EXPECT_LE(found["verdict"][key].size(), value.size()) << found;
+      else
+        EXPECT_EQ(found["verdict"][key], value) << found["id"] << ' ' << key;
+    }
+  }
+
+  EXPECT_EQ(check(file), 1);
+  EXPECT_EQ(out.find(file + ": 23 cases, 8 accepted, 15 refused\n"
+                            "case    closure   documented  layered   serialised"
+                            "  first use  buffered  ser. buffered  capacity  "
+                            "mismatch\n"
+                            "C01     deadlock  deadlock    deadlock  deadlock  "
+                            "  error      ok        ok             1         "
+                            "no\n"),
+            0u)
+      << out;
+  EXPECT_NE(out.find("\nC11: rank 0, item 0: send x to 1 on w, which has no "
+                     "partner\n"),
+            std::string::npos);
+  EXPECT_NE(out.find("\nC13: rank 0, item 0: send grad0 to 1 on w is received "
+                     "by rank 1, item 0: recv act0 from 0 on w\n"),
+            std::string::npos);
+  EXPECT_NE(out.find("\nC01: rank 0, item 0: send x0 to 1 on w, which waits "
+                     "for\n  rank 1, item 1: recv x0 from 0 on w, which waits "
+                     "for\n"),
+            std::string::npos);
+  EXPECT_EQ(out.find("records"), std::string::npos);
+  EXPECT_TRUE(out.ends_with(kAssumptions));
+}
+
+TEST_F(CheckTest, CasesThatDiffer) {
+  const std::string file = path("a.json");
+  std::ofstream(file) << R"({"schema": "penstock-deadlock-cases", "version": 1,
+    "cases": [{"id": "A", "programs": {"0": []},
+               "verdict": {"closure": "deadlock", "layered": "ok"}}]})";
+  EXPECT_EQ(check(file), 0);
+  EXPECT_NE(out.find(file + ": case A: closure is \"ok\", but the file records "
+                            "\"deadlock\"\n"),
+            std::string::npos)
+      << out;
+  EXPECT_EQ(out.find("layered is"), std::string::npos);
+  EXPECT_EQ(check("--json " + file), 0);
+  EXPECT_EQ(Json::parse(out)["cases"][0]["differs"], Json{"closure"});
+
+  EXPECT_EQ(check("--dump " + file), 2);
+  EXPECT_EQ(err, file + ": --order and --dump are for programs and schedules, "
+                        "not for cases; leave them out\n");
+  std::ofstream(file) << "[";
+  EXPECT_EQ(check(file), 2);
+  EXPECT_EQ(err.find(file + ": is not JSON: "), 0u) << err;
 }
 
 TEST_F(CheckTest, OutputThatIsLostIsNoticed) {

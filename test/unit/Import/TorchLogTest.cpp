@@ -1,0 +1,500 @@
+//===- TorchLogTest.cpp - Reported schedules, one by one ------------------===//
+//
+// Public problem reports about pipeline schedules, each as the smallest table
+// that shows it, with the verdict that a verifier must give. The number of the
+// report stands beside each; a bare one is of pytorch/pytorch.
+//
+//===----------------------------------------------------------------------===//
+
+#include "TorchRules.h"
+
+#include "Support/Problems.h"
+#include "penstock/Analysis/Simulate.h"
+#include "penstock/Analysis/Verify.h"
+#include "penstock/Import/Cases.h"
+#include "penstock/Lowering/Lowering.h"
+#include "penstock/Schedule/Schedule.h"
+
+#include <algorithm>
+#include <fstream>
+#include <gtest/gtest.h>
+
+using namespace penstock;
+using penstock::test::loopedPipeline;
+using penstock::test::pipeline;
+
+namespace {
+
+/// A row with blanks between its cells.
+std::string row(std::string cells) {
+  std::replace(cells.begin(), cells.end(), ' ', ',');
+  return cells + '\n';
+}
+
+TorchTable read(const std::string &text,
+                TorchPlacement placement = TorchPlacement::Rows) {
+  Result<TorchTable> table = readTorchCsv(text, placement);
+  EXPECT_TRUE(table) << table.message();
+  return table ? *table : TorchTable();
+}
+
+Verdict verifyOrder(const TorchTable &table) {
+  EXPECT_EQ(table.format, TorchFormat::ComputeOnly);
+  VerifyOptions options;
+  options.order = true;
+  return verify(table.program, options);
+}
+Verdict verifyOrder(const std::string &text) { return verifyOrder(read(text)); }
+
+Program withFifos(const TorchTable &table, Fifo fifo) {
+  EXPECT_EQ(table.format, TorchFormat::ComputeComms);
+  Program program = table.program;
+  const Status status = setFifos(program, fifo);
+  EXPECT_TRUE(status) << status.message();
+  return program;
+}
+Verdict verifyComms(const TorchTable &table, Fifo fifo) {
+  return verify(withFifos(table, fifo));
+}
+
+/// "rank 0, cell 3 (0SEND_F1)" of every entry of the cycle.
+std::vector<std::string> cellsOfCycle(const TorchTable &table,
+                                      const Verdict &verdict) {
+  std::vector<std::string> cells;
+  for (Site site : verdict.cycle)
+    cells.push_back(describeCell(table, site));
+  return cells;
+}
+
+/// The first finding: its rule, its place and its words.
+std::string first(const TorchTable &table, const Verdict &verdict) {
+  if (verdict.accepted())
+    return "accepted";
+  const Finding &finding = verdict.findings.front();
+  return std::string(name(finding.rule)) + ": " +
+         (finding.site.rank < 0 ? ""
+                                : describeCell(table, finding.site) + ": ") +
+         finding.message;
+}
+std::string firstOfOrder(const std::string &text) {
+  const TorchTable table = read(text);
+  return first(table, verifyOrder(table));
+}
+
+/// Schedules of torch: the micro-batches in rounds of at least p.
+int32_t torchGroup(int32_t numRanks, int32_t numMicrobatches) {
+  return numMicrobatches / std::max(1, numMicrobatches / numRanks);
+}
+Program interleaved(int32_t p, int32_t v, int32_t m) {
+  Result<Program> order =
+      interleaved1F1B(loopedPipeline(p, v, m), torchGroup(p, m));
+  EXPECT_TRUE(order) << order.message();
+  return *order;
+}
+Program loopedBFS(int32_t p, int32_t v, int32_t m) {
+  Result<Program> order = breadthFirst(loopedPipeline(p, v, m));
+  EXPECT_TRUE(order) << order.message();
+  return *order;
+}
+Program inV(int32_t p, int32_t m, Result<Program> (*family)(const Problem &)) {
+  Problem problem = loopedPipeline(p, 2, m);
+  problem.placement = placeSnake(2 * p, p);
+  Result<Program> order = family(problem);
+  EXPECT_TRUE(order) << order.message();
+  return *order;
+}
+TorchTable asTorchRunsIt(const Program &order) {
+  return read(textOf(lowerAsTorch(order)));
+}
+std::string csv(const Program &program) {
+  Result<std::string> text = writeTorchCsv(program);
+  EXPECT_TRUE(text) << text.message();
+  return text ? *text : "";
+}
+
+//===----------------------------------------------------------------------===//
+// Reports
+//===----------------------------------------------------------------------===//
+
+// #172668, row 1: after receives have moved behind forwards both ranks sit in a
+// send. torch's validation and its dry run pass it.
+TEST(TorchLog, Row1CrossedSends) {
+  const TorchTable table =
+      read(row("0F0 0SEND_F0 0F1 0SEND_F1 2RECV_F0 2F0 2RECV_F1 2F1") +
+           row("1RECV_F0 1F0 1SEND_F0 1RECV_F1 1F1 1SEND_F1"));
+  for (Fifo fifo : {Fifo::Rank, Fifo::Pair}) {
+    const Verdict verdict = verifyComms(table, fifo);
+    EXPECT_FALSE(verdict.deadlockFree);
+    EXPECT_EQ(verdict.minCapacity, 1);
+    const std::vector<std::string> cycle = cellsOfCycle(table, verdict);
+    EXPECT_EQ(cycle.size(), 4u);
+    for (const char *cell :
+         {"rank 0, cell 3 (0SEND_F1)", "rank 1, cell 2 (1SEND_F0)"})
+      EXPECT_EQ(std::count(cycle.begin(), cycle.end(), cell), 1) << cell;
+  }
+  EXPECT_TRUE(verifyComms(table, Fifo::Edge).deadlockFree);
+}
+
+// #178815, row 3: torch's expected table of deferred receives.
+TEST(TorchLog, Row3DeferredReceives) {
+  const std::string expected =
+      row("0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1") +
+      row("1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1");
+  Result<Program> order = oneForwardOneBackward(pipeline(2, 2));
+  ASSERT_TRUE(order);
+  EXPECT_EQ(textOf(deferReceivesAsTorch(insertTransfersAsTorch(*order))),
+            expected);
+  const TorchTable table = read(expected);
+  EXPECT_FALSE(verifyComms(table, Fifo::Rank).deadlockFree);
+  const Verdict verdict = verifyComms(table, Fifo::Pair);
+  EXPECT_FALSE(verdict.deadlockFree);
+  EXPECT_EQ(verdict.minCapacity, 1);
+  const std::vector<std::string> cycle = cellsOfCycle(table, verdict);
+  EXPECT_EQ(cycle.size(), 4u);
+  for (const char *cell :
+       {"rank 0, cell 3 (0SEND_F1)", "rank 1, cell 3 (1SEND_B0)"})
+    EXPECT_EQ(std::count(cycle.begin(), cycle.end(), cell), 1) << cell;
+  EXPECT_TRUE(verifyComms(table, Fifo::Edge).accepted());
+}
+
+// #178815, row 3: with ZBV, p = 2, m = 3, deferral makes the order of receives
+// other than that of sends, so that NCCL swaps an activation and a gradient,
+// whatever the communicators.
+TEST(TorchLog, Row3DeferredReceivesSwapTensors) {
+  const TorchTable table = read(
+      textOf(deferReceivesAsTorch(insertTransfersAsTorch(inV(2, 3, zbV)))));
+  for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge}) {
+    const Verdict verdict = verifyComms(table, fifo);
+    ASSERT_FALSE(verdict.accepted());
+    EXPECT_EQ(verdict.findings[0].rule, Rule::Structure);
+    EXPECT_EQ(verdict.findings[0].message.substr(0, 37),
+              "message 2 from rank 0 to rank 1 on co");
+  }
+  // Without deferral torch's own order is right.
+  const TorchTable before = asTorchRunsIt(inV(2, 3, zbV));
+  for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge})
+    EXPECT_TRUE(verifyComms(before, fifo).accepted());
+}
+
+// #188833, #165664, row 4: a receive far ahead of its data holds the sends
+// behind it back: 172 instead of 117 units, 124 instead of 69. The other
+// figures are of the same model.
+TEST(TorchLog, Row4HeadOfLineReceives) {
+  struct {
+    Program order;
+    double ideal, torch;
+  } cases[] = {
+      {interleaved(8, 2, 16), 117, 172}, {interleaved(8, 2, 8), 69, 124},
+      {interleaved(2, 2, 4), 27, 27},    {interleaved(4, 2, 8), 57, 70},
+      {interleaved(4, 4, 16), 201, 237}, {loopedBFS(4, 2, 8), 57, 77},
+      {inV(4, 8, zbV), 51, 55},          {inV(4, 10, dualPipeV), 66, 88},
+  };
+  for (auto &[order, ideal, torch] : cases) {
+    const std::optional<Timing> played = simulateOrder(order);
+    ASSERT_TRUE(played);
+    EXPECT_EQ(played->makespan, ideal);
+    const TorchTable table = asTorchRunsIt(order);
+    for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge}) {
+      const Program program = withFifos(table, fifo);
+      EXPECT_TRUE(verify(program).accepted());
+      const std::optional<Timing> timing = simulateProgram(program);
+      ASSERT_TRUE(timing);
+      EXPECT_EQ(timing->makespan, fifo == Fifo::Rank ? torch : ideal)
+          << name(fifo);
+    }
+    // Penstock's own order of transfers reaches the ideal in torch too.
+    ASSERT_TRUE(insertTransfers(order));
+    const Program ours = withFifos(read(csv(order)), Fifo::Rank);
+    EXPECT_TRUE(verify(ours).accepted());
+    const std::optional<Timing> timing = simulateProgram(ours);
+    ASSERT_TRUE(timing);
+    EXPECT_EQ(timing->makespan, ideal);
+  }
+}
+
+// torchtitan#775, #144702, row 5: 1F1B with fewer micro-batches than ranks.
+TEST(TorchLog, Row5FewMicrobatches) {
+  std::string text;
+  for (int s = 0; s < 4; ++s) {
+    const std::string n = std::to_string(s);
+    const std::vector<std::string> cells =
+        s < 3 ? std::vector<std::string>{"F0", "F1", "B0", "B1"}
+              : std::vector<std::string>{"F0", "B0", "F1", "B1"};
+    for (const std::string &cell : cells)
+      text += n + cell + (cell == "B1" ? '\n' : ',');
+  }
+  EXPECT_TRUE(verifyOrder(text).accepted());
+  Result<Program> order = oneForwardOneBackward(pipeline(4, 2));
+  ASSERT_TRUE(order);
+  EXPECT_EQ(csv(*order), text);
+
+  order = oneForwardOneBackward(pipeline(8, 1));
+  ASSERT_TRUE(order);
+  EXPECT_TRUE(verifyOrder(csv(*order)).accepted());
+  ASSERT_TRUE(insertTransfers(*order));
+  EXPECT_TRUE(verifyComms(read(csv(*order)), Fifo::Rank).accepted());
+}
+
+// AMD-AGI/Primus#1003, row 6: a backward of a micro-batch that there is not.
+TEST(TorchLog, Row6WarmUpNotClamped) {
+  const std::string text = row("0F0 0F1 0B0 0B1 0B2") + row("1F0 1F1 1B0 1B1") +
+                           row("2F0 2F1 2B0 2B1") + row("3F0 3B0 3F1 3B1");
+  EXPECT_EQ(firstOfOrder(text), "structure: rank 0, cell 4 (0B2): the "
+                                "micro-batch is 2; it must be 0 to 1");
+}
+
+// #129597, row 7: micro-batches that are no multiple of the ranks.
+TEST(TorchLog, Row7InterleavedWithFewMicrobatches) {
+  const TorchTable table = read(csv(interleaved(4, 2, 3)));
+  EXPECT_TRUE(verifyOrder(table).accepted());
+  const std::optional<Timing> timing = simulateOrder(table.program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->makespan, 30);
+}
+
+// torchtitan#774, row 8: ZBV run with the placement of a loop.
+TEST(TorchLog, Row8WrongPlacement) {
+  const std::string text = csv(inV(4, 8, zbV));
+  EXPECT_TRUE(verifyOrder(read(text, TorchPlacement::V)).accepted());
+  const TorchTable table = read(text, TorchPlacement::Loop);
+  const Verdict verdict = verifyOrder(table);
+  ASSERT_FALSE(verdict.accepted());
+  const auto isStage7 = [](const Finding &finding) {
+    return finding.rule == Rule::Completeness && finding.site.rank == 0 &&
+           finding.message == "is on the wrong rank: stage 7 of micro-batch 0 "
+                              "is on rank 3; move it there";
+  };
+  EXPECT_EQ(
+      std::count_if(verdict.findings.begin(), verdict.findings.end(), isStage7),
+      3) // F, I and W
+      << first(table, verdict);
+}
+
+// #127796, row 10: looped breadth-first, whose sends wrap around.
+TEST(TorchLog, Row10LoopedBreadthFirst) {
+  const std::string text =
+      row("0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3 2B3 2B2 2B1 2B0 0B3 0B2 0B1 0B0") +
+      row("1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B3 3B2 3B1 3B0 1B3 1B2 1B1 1B0");
+  EXPECT_EQ(csv(loopedBFS(2, 2, 4)), text);
+  TorchTable table = read(text);
+  EXPECT_TRUE(verifyOrder(table).accepted());
+  ASSERT_TRUE(insertTransfers(table.program));
+  EXPECT_TRUE(verify(table.program).accepted());
+  for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge})
+    EXPECT_TRUE(verifyComms(read(csv(table.program)), fifo).accepted());
+}
+
+// #195760, row 11: on one communicator a receive waits behind sends that it
+// does not need.
+TEST(TorchLog, Row11ReceiveBehindUnrelatedSends) {
+  const TorchTable table = read(
+      row("0F0 0SEND_F0 0F1 0SEND_F1 4RECV_F0 4F0 4SEND_F0 4RECV_F1 4F1 "
+          "4SEND_F1") +
+      row("1RECV_F0 1F0 1SEND_F0 1RECV_F1 1F1 1SEND_F1 5RECV_F0 5F0 5SEND_F0 "
+          "5RECV_F1 5F1 5SEND_F1") +
+      row("2RECV_F0 2F0 2SEND_F0 2RECV_F1 2F1 2SEND_F1 6RECV_F0 6F0 6SEND_F0 "
+          "6RECV_F1 6F1 6SEND_F1") +
+      row("3RECV_F0 3F0 3SEND_F0 3RECV_F1 3F1 3SEND_F1 7RECV_F0 7F0 7RECV_F1 "
+          "7F1"));
+  ASSERT_EQ(describeCell(table, {0, 3}), "rank 0, cell 3 (0SEND_F1)");
+  ASSERT_EQ(describeCell(table, {0, 4}), "rank 0, cell 4 (4RECV_F0)");
+  for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge}) {
+    const Program program = withFifos(table, fifo);
+    const auto &insts = program.ranks[0].instructions;
+    const bool waits =
+        insts[3].queue == insts[4].queue || insts[3].comm == insts[4].comm;
+    // Stage 4 comes from rank 3: another pair.
+    EXPECT_EQ(waits, fifo == Fifo::Rank) << name(fifo);
+    EXPECT_TRUE(checkDeadlock(program, Semantics::Closure).ok);
+  }
+}
+
+// NVIDIA/nccl#479, row 13: both ranks send first; fine as groups.
+TEST(TorchLog, Row13BothSendFirst) {
+  std::ifstream in(PENSTOCK_SOURCE_DIR "/test/cases/deadlock.json");
+  const Result<std::vector<Case>> cases =
+      readCases(std::string(std::istreambuf_iterator<char>(in), {}));
+  ASSERT_TRUE(cases) << cases.message();
+  auto closureOf = [&](const char *id) {
+    for (const Case &c : *cases)
+      if (c.id == id)
+        return checkDeadlock(c.program, Semantics::Closure).ok;
+    ADD_FAILURE() << id;
+    return false;
+  };
+  EXPECT_FALSE(closureOf("C01"));
+  EXPECT_TRUE(closureOf("C01fix"));
+}
+
+// pytorch/PiPPy#1088, #127332, row 15: interleaved 1F1B at the border of
+// warm-up and steady state.
+TEST(TorchLog, Row15InterleavedBorder) {
+  for (const Program &order : {interleaved(2, 2, 4), interleaved(4, 2, 8)}) {
+    const TorchTable table = asTorchRunsIt(order);
+    for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge})
+      EXPECT_TRUE(verifyComms(table, fifo).accepted());
+  }
+}
+
+// #139404, row 17: ReorderedB of torch's tests.
+TEST(TorchLog, Row17ReorderedBackwards) {
+  const TorchTable table =
+      read(row("0F0 0F1 0SEND_F0 0SEND_F1 0RECV_B0 0RECV_B1 0B0 0B1") +
+           row("1RECV_F0 1RECV_F1 1F0 1F1 1B0 1B1 1SEND_B0 1SEND_B1"));
+  for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge})
+    EXPECT_TRUE(verifyComms(table, fifo).accepted());
+}
+
+// #155935, row 33: the table that torch shows for 1F1B is off by one on the
+// last rank.
+TEST(TorchLog, Row33DisplayTableIsOffByOne) {
+  EXPECT_EQ(firstOfOrder(row("0F0 0F1 0B0 0B1") + row("1F1 1B0 1F2 1B1")),
+            "structure: rank 1, cell 2 (1F2): the micro-batch is 2; it must be "
+            "0 to 1");
+  EXPECT_EQ(firstOfOrder(row("0F0 0F1 0B0 0B1") + row("1F1 1B0 1B1")),
+            "completeness: rank 1: `forward 1 mb 0` is missing on rank 1; add "
+            "it");
+}
+
+// #174288, #174942, row 36: one group with more than 256 transfers hangs in
+// NCCL. Penstock groups two opposite transfers at most.
+TEST(TorchLog, Row36GroupsAreSmall) {
+  Program program = loopedBFS(2, 2, 300);
+  ASSERT_TRUE(insertTransfers(program));
+  size_t largest = 0, groups = 0;
+  for (const RankProgram &rank : program.ranks)
+    for (uint32_t i = 0, end; i < rank.instructions.size(); i = end) {
+      end = itemEnd(rank.instructions, i);
+      if (!isTransfer(rank.instructions[i].op))
+        continue;
+      largest = std::max<size_t>(largest, end - i);
+      groups += end - i > 1;
+    }
+  EXPECT_LE(largest, 2u);
+  EXPECT_GT(groups, 0u);
+}
+
+//===----------------------------------------------------------------------===//
+// Tables of torch's tests
+//===----------------------------------------------------------------------===//
+
+// Stages of unequal number, and a rank that waits for itself.
+TEST(TorchLog, UnbalancedTable) {
+  const std::string text = "0F0,1F0,,,4F0,4B0,,,1B0,0B0\n"
+                           ",,2F0,3F0,,,3B0,2B0\n";
+  TorchTable table = read(text);
+  EXPECT_TRUE(verifyOrder(table).accepted());
+  EXPECT_EQ(table.program.problem.placement,
+            (std::vector<int32_t>{0, 0, 1, 1, 0}));
+  ASSERT_TRUE(insertTransfers(table.program));
+  EXPECT_TRUE(verify(table.program).accepted());
+  EXPECT_TRUE(verifyComms(read(csv(table.program)), Fifo::Rank).accepted());
+}
+
+//===----------------------------------------------------------------------===//
+// Tables that torch accepts and that are wrong
+//===----------------------------------------------------------------------===//
+
+TEST(TorchNegative, Cyclic) {
+  const TorchTable table =
+      read(row("0F0 0B0 0F1 0B1") + row("1F0 1F1 1B0 1B1"));
+  const Verdict verdict = verifyOrder(table);
+  ASSERT_EQ(verdict.findings.size(), 1u);
+  EXPECT_EQ(verdict.findings[0].rule, Rule::Deadlock);
+  const std::vector<std::string> cycle = cellsOfCycle(table, verdict);
+  for (const char *cell : {"rank 0, cell 1 (0B0)", "rank 1, cell 1 (1F1)"})
+    EXPECT_EQ(std::count(cycle.begin(), cycle.end(), cell), 1) << cell;
+}
+
+TEST(TorchNegative, Duplicate) {
+  EXPECT_EQ(firstOfOrder(row("0F0 0F0 0B0")),
+            "completeness: rank 0, cell 1 (0F0): is here a second time; remove "
+            "one");
+  EXPECT_EQ(firstOfOrder(row("0F0 0B0 0B0")),
+            "completeness: rank 0, cell 2 (0B0): is here a second time, its "
+            "weight gradient would count twice; remove one");
+}
+
+TEST(TorchNegative, OnlyMicrobatch5) {
+  EXPECT_EQ(firstOfOrder(row("0F5 0B5")),
+            "completeness: rank 0: `forward 0 mb 0` is missing on rank 0; add "
+            "it");
+}
+
+TEST(TorchNegative, BackwardTwiceAndNever) {
+  const TorchTable table = read(row("0F0 0F1 0I0 0W0 0B0"));
+  const Verdict verdict = verifyOrder(table);
+  ASSERT_EQ(verdict.findings.size(), 2u);
+  EXPECT_EQ(first(table, verdict),
+            "completeness: rank 0, cell 3 (0W0): repeats a part of `backward 0 "
+            "mb 0`, the weight gradient would count twice; keep the whole "
+            "backward or its two parts");
+  EXPECT_EQ(verdict.findings[1].message.substr(0, 47),
+            "stage 0 of micro-batch 1 has no backward on ran");
+}
+
+// Legal in Penstock; torch would pair the losses wrong.
+TEST(TorchNegative, ForwardsOfTheLastStageOutOfOrder) {
+  const TorchTable table =
+      read(row("0F0 0F1 0B0 0B1") + row("1F1 1F0 1B0 1B1"));
+  const Verdict verdict = verifyOrder(table);
+  EXPECT_TRUE(verdict.accepted());
+  ASSERT_EQ(verdict.warnings.size(), 1u);
+  EXPECT_EQ(describeCell(table, verdict.warnings[0].site),
+            "rank 1, cell 1 (1F0)");
+}
+
+TEST(TorchNegative, SendMissing) {
+  const TorchTable table =
+      read(row("0F0 0RECV_B0 0B0") + row("1RECV_F0 1F0 1B0 1SEND_B0"));
+  for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge}) {
+    const Verdict verdict = verifyComms(table, fifo);
+    EXPECT_EQ(first(table, verdict).substr(0, 60),
+              "structure: rank 1, cell 0 (1RECV_F0): no send matches this: ");
+    EXPECT_FALSE(verdict.deadlockFree);
+  }
+}
+
+TEST(TorchNegative, Text) {
+  for (const char *cell : {"2BW0", "0F", "0F0xyz"}) {
+    const Result<TorchTable> table = readTorchCsv(cell);
+    ASSERT_FALSE(table);
+    EXPECT_EQ(table.message().substr(0, 36),
+              "line 1, column 1 (rank 0, cell 0): `");
+  }
+}
+
+TEST(TorchNegative, TrailingBlankLine) {
+  const Result<TorchTable> table = readTorchCsv("0F0,0B0\n1F0,1B0\n\n");
+  ASSERT_FALSE(table);
+  EXPECT_EQ(table.message(), "line 3: is a trailing blank line, which torch "
+                             "counts as one more rank; delete it");
+}
+
+//===----------------------------------------------------------------------===//
+// Deferred receives deadlock in every table of these schedules
+//===----------------------------------------------------------------------===//
+
+TEST(TorchNegative, DeferredReceivesOnOnePairOfRanks) {
+  auto ends = [](const Program &order, Fifo fifo) {
+    const TorchTable table =
+        read(textOf(deferReceivesAsTorch(insertTransfersAsTorch(order))));
+    return checkDeadlock(withFifos(table, fifo), Semantics::Closure).ok;
+  };
+  for (int32_t p = 2; p <= 4; ++p)
+    for (int32_t m : {2, 4, 8}) {
+      EXPECT_FALSE(ends(*oneForwardOneBackward(pipeline(p, m)), Fifo::Pair))
+          << p << ' ' << m;
+      EXPECT_TRUE(ends(*gpipe(pipeline(p, m)), Fifo::Pair)) << p << ' ' << m;
+      EXPECT_FALSE(ends(inV(p, m, zbV), Fifo::Pair)) << p << ' ' << m;
+      if (m >= 2 * p) {
+        EXPECT_FALSE(ends(inV(p, m, dualPipeV), Fifo::Pair)) << p << ' ' << m;
+      }
+      if (m % torchGroup(p, m) == 0) {
+        EXPECT_FALSE(ends(interleaved(p, 2, m), Fifo::Pair)) << p << ' ' << m;
+      }
+      EXPECT_EQ(ends(loopedBFS(p, 2, m), Fifo::Pair), p > 2) << p << ' ' << m;
+    }
+}
+
+} // namespace

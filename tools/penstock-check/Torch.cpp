@@ -1,0 +1,137 @@
+//===- Torch.cpp - Checks schedules of torch.distributed.pipelining -------===//
+//
+// compute_only is checked as an order. compute_comms is a program whose queues
+// depend on the communicators that torch makes, so it is verified for each of
+// the three ways, one of which decides.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Check.h"
+
+#include "penstock/Program/File.h"
+#include "penstock/Program/Text.h"
+
+#include <iostream>
+#include <optional>
+
+using namespace penstock;
+using namespace penstock::check;
+
+namespace {
+
+/// Under one arrangement of communicators.
+struct FifoVerdict {
+  Fifo fifo;
+  Verdict verdict;
+};
+
+std::string inWords(Fifo fifo) {
+  switch (fifo) {
+  case Fifo::Rank:
+    return "one FIFO per rank";
+  case Fifo::Pair:
+    return "one FIFO per pair of ranks";
+  case Fifo::Edge:
+    break;
+  }
+  return "one FIFO per directed edge";
+}
+
+/// What the line of an arrangement says.
+std::string inWords(const Verdict &verdict, bool deadlock) {
+  if (verdict.accepted())
+    return "accepted";
+  if (verdict.deadlockFree)
+    return "refused, but it ends";
+  return deadlock ? "deadlock; " + diagnosis(verdict) : "refused";
+}
+
+} // namespace
+
+ExitStatus check::checkTorchFile(const Options &options) {
+  const std::string &path = options.path;
+  auto notReadable = [&](const std::string &why) {
+    std::cerr << path << ": " << why << '\n';
+    return NotReadable;
+  };
+  const Result<std::string> text = readFile(path);
+  if (!text)
+    return notReadable(text.message());
+  Result<TorchTable> table = readTorchCsv(*text, options.placement);
+  if (!table)
+    return notReadable(table.message());
+  Program &program = table->program;
+  const bool isOrder = table->format == TorchFormat::ComputeOnly;
+  if (options.order && !isOrder)
+    return notReadable("has sends and receives (compute_comms), so that it is "
+                       "no order; check it without --order");
+  // Cells that name what there is not: verify() says so, and how.
+  const bool isProgram = !isOrder && wellFormed(program);
+
+  if (options.dump) {
+    if (const Status status = wellFormed(program); !status)
+      return notReadable(describeCell(*table, status.failure().site) + ": " +
+                         status.message());
+    if (isProgram)
+      if (const Status status = setFifos(program, options.fifo); !status)
+        return notReadable(describe(program, status.failure().site) + ": " +
+                           status.message());
+    dump(program, std::cout);
+    return Accepted;
+  }
+
+  std::vector<FifoVerdict> verdicts;
+  std::optional<Verdict> deciding;
+  if (!isProgram) {
+    VerifyOptions verifyOptions;
+    verifyOptions.order = isOrder;
+    deciding = verify(program, verifyOptions);
+  } else {
+    for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge}) {
+      if (const Status status = setFifos(program, fifo); !status) {
+        if (fifo == options.fifo)
+          return notReadable(describe(program, status.failure().site) + ": " +
+                             status.message());
+        continue; // only very wide schedules have too many
+      }
+      verdicts.push_back({fifo, verify(program)});
+      if (fifo == options.fifo)
+        deciding = verdicts.back().verdict;
+    }
+  }
+
+  for (Finding &warning : torchWarnings(*table))
+    deciding->warnings.push_back(std::move(warning));
+  const Report report{path, program, *deciding, &*table};
+  if (options.json) {
+    Json json = toJson(report);
+    json["format"] = name(table->format);
+    json["fifo"] = isOrder ? Json(nullptr) : Json(name(options.fifo));
+    json["fifos"] = Json::object();
+    for (const FifoVerdict &v : verdicts) {
+      const Report ofFifo{path, program, v.verdict, &*table};
+      Json item = toJson(ofFifo);
+      Json &entry = json["fifos"][std::string(name(v.fifo))];
+      for (const char *key :
+           {"accepted", "deadlock", "rule", "cycle", "min_capacity"})
+        entry[key] = std::move(item[key]);
+    }
+    print(json);
+  } else {
+    const Problem &problem = program.problem;
+    printFindings(report, std::string(name(table->format)) + ", " +
+                              count(problem.numRanks, "rank") + ", " +
+                              count(problem.stages.size(), "stage") + ", " +
+                              count(problem.numMicrobatches, "micro-batch") +
+                              ", " +
+                              count(program.numInstructions(), "action"));
+    for (const FifoVerdict &v : verdicts)
+      std::cout << inWords(v.fifo)
+                << (v.fifo == options.fifo ? " (decides): " : ": ")
+                << inWords(v.verdict,
+                           Report{path, program, v.verdict}.deadlock())
+                << '\n';
+    printAssumptions();
+  }
+  return deciding->accepted() ? Accepted : Refused;
+}
