@@ -6,6 +6,8 @@
 
 #include "penstock/Analysis/Repair.h"
 
+#include <utility>
+
 using namespace penstock;
 
 static const Instruction &at(const Program &program, Site site) {
@@ -133,10 +135,33 @@ static std::string describeUnmatched(const Program &program, Site site) {
   return text + "not every rank of its set reaches it";
 }
 
+/// The demand without which the program would end.
+static std::string describeDemand(const Program &program, Semantics semantics,
+                                  std::optional<int64_t> capacity) {
+  auto endsWithout = [&](bool &demand) {
+    return std::exchange(demand, false) && checkDeadlock(program, semantics).ok;
+  };
+  if (endsWithout(semantics.firstUse))
+    return " As it stands, it ends when all channels are connected beforehand.";
+  if (endsWithout(semantics.serialised))
+    return " As it stands, it ends where queues run side by side, which no "
+           "device "
+           "promises.";
+  if (!capacity)
+    return " As it stands, no buffering of messages would help.";
+  if (*capacity == 0)
+    return " As it stands, the documented semantics of groups let it end; NCCL "
+           "does not keep that promise in all cases.";
+  return " As it stands, it ends only where " + std::to_string(*capacity) +
+         (*capacity == 1 ? " message" : " messages") +
+         " of a channel may be buffered, which NCCL does not promise.";
+}
+
 Finding penstock::describeDeadlock(const Program &program,
                                    const DeadlockResult &result,
                                    const Semantics &semantics) {
-  return describeDeadlock(program, result, semantics, minCapacity(program));
+  return describeDeadlock(program, result, semantics,
+                          minCapacity(program, semantics));
 }
 
 Finding penstock::describeDeadlock(const Program &program,
@@ -156,30 +181,20 @@ Finding penstock::describeDeadlock(const Program &program,
     finding.message += describeUnmatched(program, finding.site) +
                        ". Add the missing part or remove this one.";
   } else if (!result.conflict.empty()) {
-    finding.site = result.conflict[0];
-    finding.message += rankName(finding.site.rank) + " connects for " +
-                       quoted(program, finding.site) + ", which " +
-                       rankName(at(program, finding.site).peer) +
-                       " does not answer in the item in which it connects to " +
-                       rankName(finding.site.rank) +
-                       ". Connect all channels beforehand, or group the same "
-                       "transfers at both ends.";
+    const Site a = result.conflict[0], b = result.conflict[1];
+    finding.site = a;
+    finding.message +=
+        rankName(a.rank) + " connects to " + rankName(b.rank) + " in " +
+        quoted(program, a) + " while " + rankName(b.rank) + " connects to " +
+        rankName(a.rank) + " in " + quoted(program, b) +
+        ", which mixes up their connections: an error inside NCCL. Group the "
+        "same transfers at both ends.";
+    finding.notes.push_back({b, "the other item that connects"});
   }
   for (Site site : result.unmatched)
     if (!(site == finding.site))
       finding.notes.push_back({site, describeUnmatched(program, site)});
   addProgress(program, result, finding.notes);
-
-  if (!capacity)
-    finding.message += " As it stands, no buffering of messages would help.";
-  else if (*capacity == 0)
-    finding.message += " As it stands, the documented semantics of groups let "
-                       "it end; NCCL does not keep that promise in all cases.";
-  else
-    finding.message += " As it stands, it ends only where " +
-                       std::to_string(*capacity) +
-                       (*capacity == 1 ? " message" : " messages") +
-                       " of a channel may be buffered, which NCCL does not "
-                       "promise.";
+  finding.message += describeDemand(program, semantics, capacity);
   return finding;
 }

@@ -117,8 +117,11 @@ DeadlockResult penstock::checkFirstUse(const Program &program,
   DeadlockResult result = runAndExplain(
       skeleton.program, Channels(skeleton.program),
       {Semantics::Closure, 0, true}, done ? &returned : nullptr, &returned);
-  if (!result.ok)
+  if (!result.ok) {
     result.conflict = findConflict(skeleton.program, returned);
+    if (!result.conflict.empty()) // It does not come to waiting.
+      result.cycle = result.unmatched = {};
+  }
   skeleton.translate(result.cycle);
   skeleton.translate(result.unmatched);
   skeleton.translate(result.conflict);

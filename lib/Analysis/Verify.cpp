@@ -67,22 +67,65 @@ static void checkIsOrder(const Program &program, Findings &findings) {
   }
 }
 
+/// With one communicator, host issue order adds nothing (docs/semantics.md).
+static bool usesOneComm(const Program &program, const Channels &channels) {
+  std::optional<uint16_t> only;
+  auto isOnly = [&](uint16_t comm) { return comm == only.value_or(comm); };
+  for (const Channel &channel : channels.channels) {
+    if (!isOnly(channel.comm))
+      return false;
+    only = channel.comm;
+  }
+  for (const Meeting &meeting : channels.meetings) {
+    const Site site = channels.site(channels.member(meeting, 0));
+    const Instruction &inst =
+        program.ranks[site.rank].instructions[site.instruction];
+    if (!isOnly(inst.comm))
+      return false;
+    only = inst.comm;
+  }
+  return true;
+}
+
 static void checkDeadlocks(const Program &program, const Channels &channels,
-                           Verdict &verdict) {
-  const DeadlockResult closure =
-      checkDeadlock(program, channels, Semantics::Closure);
-  verdict.deadlockFree = closure.ok;
-  if (closure.ok) {
-    // Closure implies documented, and that is capacity 0 (docs/semantics.md).
-    verdict.documentedOk = true;
+                           const VerifyOptions &options, Verdict &verdict) {
+  if (runsInHostOrder(channels)) {
+    // That implies every semantics (docs/semantics.md).
+    verdict.deadlockFree = verdict.documentedOk = true;
+    verdict.serialisedOk = true;
     verdict.minCapacity = 0;
     return;
   }
-  verdict.minCapacity = minCapacity(program);
+  const DeadlockResult closure =
+      checkDeadlock(program, channels, Semantics::Closure);
+  verdict.deadlockFree = closure.ok;
+  // Closure implies documented, and that is capacity 0.
+  verdict.minCapacity = closure.ok ? 0 : minCapacity(program);
   verdict.documentedOk = verdict.minCapacity == 0;
   verdict.cycle = closure.cycle;
-  verdict.findings.push_back(describeDeadlock(
-      program, closure, Semantics::Closure, verdict.minCapacity));
+  if (!closure.ok)
+    verdict.findings.push_back(describeDeadlock(
+        program, closure, Semantics::Closure, verdict.minCapacity));
+
+  const Semantics serialised(Semantics::Documented, 0, true);
+  DeadlockResult inOrder;
+  inOrder.ok = verdict.documentedOk;
+  if (inOrder.ok && !usesOneComm(program, channels))
+    inOrder = checkDeadlock(program, channels, serialised);
+  verdict.serialisedOk = inOrder.ok;
+  if (closure.ok && !inOrder.ok) {
+    Finding warning = describeDeadlock(program, inOrder, serialised);
+    warning.message = "needs queues that really run side by side, which no "
+                      "device promises: " +
+                      warning.message;
+    verdict.warnings.push_back(std::move(warning));
+  }
+
+  for (const Semantics &semantics : options.require) {
+    const DeadlockResult result = checkDeadlock(program, channels, semantics);
+    if (!result.ok && !(semantics == Semantics()))
+      verdict.findings.push_back(describeDeadlock(program, result, semantics));
+  }
 }
 
 static void checkTimes(const Program &program, Verdict &verdict) {
@@ -137,13 +180,15 @@ Verdict penstock::verify(const Program &program, const VerifyOptions &options) {
             [&](Findings &f) { checkCompleteness(program, f, warnings); });
     if (program.isPlanned() || hasModestTables(program))
       collect(Rule::DataFlow, [&](Findings &f) { checkDataFlow(program, f); });
-    if (options.useCertificate && hasCertificate(program))
+    if (options.useCertificate && options.require.empty() &&
+        hasCertificate(program))
       checkTimes(program, verdict);
     else
-      checkDeadlocks(program, channels, verdict);
+      checkDeadlocks(program, channels, options, verdict);
   }
   collect(Rule::Memory,
           [&](Findings &f) { checkMemory(program, options.order, f); });
-  verdict.warnings = std::move(warnings.list);
+  std::move(warnings.list.begin(), warnings.list.end(),
+            std::back_inserter(verdict.warnings));
   return verdict;
 }

@@ -20,3 +20,23 @@ pipe.schedule @s ranks(2) microbatches(20000000) using(#pipe.gpipe) {
   stage 0 on 0
   stage 1 on 1
 }
+
+// -----
+
+// expected-error@+1 {{interleaved_1f1b: 3 chunks on 2 ranks are 6 stages, but there are 4; make them equal}}
+pipe.schedule @s ranks(2) microbatches(2) using(#pipe.interleaved_1f1b<chunks = 3>) {
+  stage 0 on 0
+  stage 1 on 1
+  stage 2 on 0
+  stage 3 on 1
+}
+
+// -----
+
+// expected-error@+1 {{gis: groups of 3 micro-batches cannot be formed of 2; give a group of 1 to 2}}
+pipe.schedule @s ranks(2) microbatches(2) using(#pipe.gis<group = 3>)
+
+// -----
+
+// expected-error@+1 {{interleaved_1f1b: groups of 8 of the 20 micro-batches deadlock on 8 ranks: rank 0 has forward 8 mb 17 before backward 8 mb 8, which it needs; the nearest group that works is 10}}
+pipe.schedule @s ranks(8) microbatches(20) using(#pipe.interleaved_1f1b<group = 8>)

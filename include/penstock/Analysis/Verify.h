@@ -120,8 +120,9 @@ struct DeadlockResult {
   };
   std::vector<Progress> progress;
 
-  /// Not empty for an error on first use: of two items, in which two ranks
-  /// wait for each other, a transfer that the other one does not answer.
+  /// Not empty, and the only thing that is not, for an error on first use: of
+  /// two items, in which two ranks connect to each other, a transfer each. The
+  /// first is one that the other item does not answer.
   std::vector<Site> conflict;
 
   Outcome outcome() const {
@@ -202,6 +203,8 @@ struct VerifyOptions {
   bool useCertificate = false;
   /// Findings to collect per rule before giving up on it.
   unsigned maxFindings = 16;
+  /// Under these the program must end as well as under closure.
+  std::vector<Semantics> require = {};
 };
 
 /// What the verifier found out.
@@ -209,10 +212,15 @@ struct Verdict {
   std::vector<Finding> findings; ///< empty: accepted
   /// What is right here, but goes wrong elsewhere; refuses nothing.
   std::vector<Finding> warnings;
-  bool deadlockFree = false;     ///< closure
+  bool deadlockFree = false; ///< closure
   bool documentedOk = false;
   std::vector<Site> cycle; ///< closure's cycle, when there is one
   std::optional<int64_t> minCapacity;
+  /// Whether the program ends, under documented semantics, where queues are no
+  /// more than the host's issue order. If not while it is deadlock-free, it
+  /// needs queues that really run side by side, which is a warning. Not set
+  /// for orders.
+  std::optional<bool> serialisedOk;
   bool accepted() const { return findings.empty(); }
 };
 Verdict verify(const Program &program, const VerifyOptions &options = {});

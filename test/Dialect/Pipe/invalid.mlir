@@ -4,7 +4,7 @@
 // Attributes
 //===----------------------------------------------------------------------===//
 
-// expected-error@+1 {{unknown attribute '#pipe.zb_h7'; the schedule families are naive, gpipe, one_f_one_b; the other attributes are cost, bytes, link}}
+// expected-error-re@+1 {{unknown attribute '#pipe.zb_h7'; the schedule families are naive, gpipe, one_f_one_b, {{.*}}; the other attributes are cost, bytes, link}}
 pipe.schedule @s ranks(1) microbatches(1) using(#pipe.zb_h7)
 
 // -----
@@ -19,13 +19,28 @@ pipe.schedule @s ranks(1) microbatches(1) costs(#pipe.link<>)
 
 // -----
 
-// expected-error@+1 {{unknown field 'split' of #pipe.gpipe; its fields are split_backward}}
+// expected-error@+1 {{unknown field 'split' of #pipe.gpipe; its fields are descending, recompute, split_backward}}
 pipe.schedule @s using(#pipe.gpipe<split = true>)
 
 // -----
 
 // expected-error@+1 {{expected true or false}}
 pipe.schedule @s using(#pipe.gpipe<split_backward = 1>)
+
+// -----
+
+// expected-error@+1 {{unknown field 'chunks' of #pipe.zb_h1; it has none}}
+pipe.schedule @s using(#pipe.zb_h1<chunks = 2>)
+
+// -----
+
+// expected-error@+1 {{chunks must be between 1 and 2147483647, got 0}}
+pipe.schedule @s using(#pipe.interleaved_1f1b<chunks = 0>)
+
+// -----
+
+// expected-error@+1 {{group must be between 1 and 2147483647, got -1}}
+pipe.schedule @s using(#pipe.gis<group = -1>)
 
 // -----
 

@@ -253,7 +253,8 @@ private:
     expect(outcome == execution.outcome, semantics, "verifier says ",
            std::string(name(outcome)), ", interpreter ",
            std::string(name(execution.outcome)));
-    expect(result.ok == (result.cycle.empty() && result.unmatched.empty()),
+    expect(result.ok == (result.cycle.empty() && result.unmatched.empty() &&
+                         result.conflict.empty()),
            semantics, "a refusal, or an acceptance, without its reason");
     if (semantics.firstUse) {
       // Of the hosts, or of the devices when all hosts get through.

@@ -12,6 +12,7 @@
 #include "llvm/ADT/TypeSwitch.h"
 
 #include <cmath>
+#include <limits>
 
 using namespace mlir;
 using namespace penstock;
@@ -47,7 +48,8 @@ parseFields(AsmParser &parser, StringRef attr, ArrayRef<StringRef> names,
     if (field == names.end())
       return parser.emitError(loc)
              << "unknown field '" << name << "' of #pipe." << attr
-             << "; its fields are " << llvm::join(names, ", ");
+             << (names.empty() ? "; it has none" : "; its fields are ")
+             << llvm::join(names, ", ");
     unsigned i = field - names.begin();
     if (seen & (1u << i))
       return parser.emitError(loc) << "field '" << name << "' is given twice";
@@ -267,71 +269,233 @@ Link LinkAttr::resolve() const {
 // Schedule families
 //===----------------------------------------------------------------------===//
 
-static constexpr StringRef kFamilyFields[] = {"split_backward"};
+namespace {
+/// A parameter of a family to parse: a flag, or a number of at least 1.
+struct Parameter {
+  Parameter(StringRef name, bool &flag) : name(name), flag(&flag) {}
+  Parameter(StringRef name, int32_t &number) : name(name), number(&number) {}
+  StringRef name;
+  bool *flag = nullptr;
+  int32_t *number = nullptr;
+};
 
-template <typename Family>
-static Attribute parseFamily(AsmParser &parser) {
-  bool splitBackward = false;
-  auto parseBool = [&](unsigned) -> ParseResult {
-    SMLoc loc = parser.getCurrentLocation();
-    StringRef keyword;
-    if (failed(parser.parseOptionalKeyword(&keyword, {"true", "false"})))
-      return parser.emitError(loc, "expected true or false");
-    splitBackward = keyword == "true";
-    return success();
-  };
-  // The `<` belongs to parseFields, which must not be called without it.
-  if (*parser.getCurrentLocation().getPointer() == '<' &&
-      parseFields(parser, Family::getMnemonic(), kFamilyFields, parseBool))
-    return {};
-  return Family::get(parser.getContext(), splitBackward);
+/// Prints "<name = value, ...>" for the parameters that are not the default.
+class ParameterPrinter {
+public:
+  ParameterPrinter(AsmPrinter &printer) : os(printer.getStream()) {}
+  ~ParameterPrinter() { os << (any ? ">" : ""); }
+  ParameterPrinter &flag(StringRef name, bool value) {
+    return value ? print(name, "true") : *this;
+  }
+  ParameterPrinter &number(StringRef name, int32_t value) {
+    return value != 0 ? print(name, value) : *this;
+  }
+
+private:
+  template <typename T>
+  ParameterPrinter &print(StringRef name, T value) {
+    os << (any ? ", " : "<") << name << " = " << value;
+    any = true;
+    return *this;
+  }
+  raw_ostream &os;
+  bool any = false;
+};
+} // namespace
+
+static ParseResult parseParameter(AsmParser &parser, const Parameter &to) {
+  SMLoc loc = parser.getCurrentLocation();
+  if (to.number) {
+    if (parser.parseInteger(*to.number))
+      return failure();
+    return checkRange([&] { return parser.emitError(loc); }, to.name,
+                      *to.number, 1, std::numeric_limits<int32_t>::max());
+  }
+  StringRef keyword;
+  if (failed(parser.parseOptionalKeyword(&keyword, {"true", "false"})))
+    return parser.emitError(loc, "expected true or false");
+  *to.flag = keyword == "true";
+  return success();
 }
 
-template <typename Family>
-static void printFamily(AsmPrinter &printer, Family family) {
-  if (family.getSplitBackward())
-    printer << "<split_backward = true>";
+static ParseResult parseParameters(AsmParser &parser, StringRef family,
+                                   ArrayRef<Parameter> parameters) {
+  // The `<` belongs to parseFields, which must not be called without it.
+  if (*parser.getCurrentLocation().getPointer() != '<')
+    return success();
+  SmallVector<StringRef> names;
+  for (const Parameter &parameter : parameters)
+    names.push_back(parameter.name);
+  return parseFields(parser, family, names, [&](unsigned i) {
+    return parseParameter(parser, parameters[i]);
+  });
 }
 
 /// The order of a family, with its backwards cut in two if it wants that.
-template <typename Family>
-static Result<Program>
-generateOrder(Family family, Result<Program> (*generate)(const Problem &),
-              const Problem &problem) {
-  Result<Program> order = generate(problem);
-  if (order && family.getSplitBackward())
+static Result<Program> splitIf(bool split, Result<Program> order) {
+  if (order && split)
     splitBackward(*order);
   return order;
 }
 
+/// Calls `generate()` if there are as many stages as a looped family wants.
+template <typename Family, typename Generate>
+static Result<Program> looped(Family family, const Problem &problem,
+                              Generate &&generate) {
+  const int64_t stages = int64_t(family.getChunks()) * problem.numRanks;
+  if (stages != problem.numStages())
+    return Failure{(Family::getMnemonic() + ": " + Twine(family.getChunks()) +
+                    " chunks on " + Twine(problem.numRanks) + " ranks are " +
+                    Twine(stages) + " stages, but there are " +
+                    Twine(problem.numStages()) + "; make them equal")
+                       .str()};
+  return generate();
+}
+
 Attribute NaiveAttr::parse(AsmParser &parser, Type) {
-  return parseFamily<NaiveAttr>(parser);
+  bool split = false;
+  if (parseParameters(parser, getMnemonic(), {{"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), split);
 }
 void NaiveAttr::print(AsmPrinter &printer) const {
-  printFamily(printer, *this);
+  ParameterPrinter(printer).flag("split_backward", getSplitBackward());
 }
 Result<Program> NaiveAttr::generate(const Problem &problem) const {
-  return generateOrder(*this, naive, problem);
+  return splitIf(getSplitBackward(), naive(problem));
 }
 
 Attribute GPipeAttr::parse(AsmParser &parser, Type) {
-  return parseFamily<GPipeAttr>(parser);
+  bool descending = false, recompute = false, split = false;
+  if (parseParameters(parser, getMnemonic(),
+                      {{"descending", descending},
+                       {"recompute", recompute},
+                       {"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), descending, recompute, split);
 }
 void GPipeAttr::print(AsmPrinter &printer) const {
-  printFamily(printer, *this);
+  ParameterPrinter(printer)
+      .flag("descending", getDescending())
+      .flag("recompute", getRecompute())
+      .flag("split_backward", getSplitBackward());
 }
 Result<Program> GPipeAttr::generate(const Problem &problem) const {
-  return generateOrder(*this, gpipe, problem);
+  return splitIf(getSplitBackward(),
+                 gpipe(problem, {getDescending(), getRecompute()}));
 }
 
 Attribute OneFOneBAttr::parse(AsmParser &parser, Type) {
-  return parseFamily<OneFOneBAttr>(parser);
+  bool eager = false, split = false;
+  if (parseParameters(parser, getMnemonic(),
+                      {{"eager", eager}, {"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), eager, split);
 }
 void OneFOneBAttr::print(AsmPrinter &printer) const {
-  printFamily(printer, *this);
+  ParameterPrinter(printer)
+      .flag("eager", getEager())
+      .flag("split_backward", getSplitBackward());
 }
 Result<Program> OneFOneBAttr::generate(const Problem &problem) const {
-  return generateOrder(*this, oneForwardOneBackward, problem);
+  return splitIf(getSplitBackward(), getEager()
+                                         ? eagerOneForwardOneBackward(problem)
+                                         : oneForwardOneBackward(problem));
+}
+
+Attribute ZBH1Attr::parse(AsmParser &parser, Type) {
+  if (parseParameters(parser, getMnemonic(), {}))
+    return {};
+  return get(parser.getContext());
+}
+void ZBH1Attr::print(AsmPrinter &) const {}
+Result<Program> ZBH1Attr::generate(const Problem &problem) const {
+  return zbH1(problem);
+}
+
+Attribute ZBH2Attr::parse(AsmParser &parser, Type) {
+  if (parseParameters(parser, getMnemonic(), {}))
+    return {};
+  return get(parser.getContext());
+}
+void ZBH2Attr::print(AsmPrinter &) const {}
+Result<Program> ZBH2Attr::generate(const Problem &problem) const {
+  return zbH2(problem);
+}
+
+Attribute Interleaved1F1BAttr::parse(AsmParser &parser, Type) {
+  int32_t chunks = 2, group = 0;
+  bool split = false;
+  if (parseParameters(
+          parser, getMnemonic(),
+          {{"chunks", chunks}, {"group", group}, {"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), chunks, group, split);
+}
+void Interleaved1F1BAttr::print(AsmPrinter &printer) const {
+  ParameterPrinter(printer)
+      .number("chunks", getChunks())
+      .number("group", getGroup())
+      .flag("split_backward", getSplitBackward());
+}
+Result<Program> Interleaved1F1BAttr::generate(const Problem &problem) const {
+  return looped(*this, problem, [&] {
+    return splitIf(getSplitBackward(), interleaved1F1B(problem, getGroup()));
+  });
+}
+
+Attribute BreadthFirstAttr::parse(AsmParser &parser, Type) {
+  int32_t chunks = 2;
+  bool split = false;
+  if (parseParameters(parser, getMnemonic(),
+                      {{"chunks", chunks}, {"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), chunks, split);
+}
+void BreadthFirstAttr::print(AsmPrinter &printer) const {
+  ParameterPrinter(printer)
+      .number("chunks", getChunks())
+      .flag("split_backward", getSplitBackward());
+}
+Result<Program> BreadthFirstAttr::generate(const Problem &problem) const {
+  return looped(*this, problem, [&] {
+    return splitIf(getSplitBackward(), breadthFirst(problem));
+  });
+}
+
+/// Families with chunks and a group and nothing else.
+template <typename Family>
+static Attribute parseGrouped(AsmParser &parser) {
+  int32_t chunks = 2, group = 0;
+  if (parseParameters(parser, Family::getMnemonic(),
+                      {{"chunks", chunks}, {"group", group}}))
+    return {};
+  return Family::get(parser.getContext(), chunks, group);
+}
+
+Attribute InterleavedZBAttr::parse(AsmParser &parser, Type) {
+  return parseGrouped<InterleavedZBAttr>(parser);
+}
+void InterleavedZBAttr::print(AsmPrinter &printer) const {
+  ParameterPrinter(printer)
+      .number("chunks", getChunks())
+      .number("group", getGroup());
+}
+Result<Program> InterleavedZBAttr::generate(const Problem &problem) const {
+  return looped(*this, problem,
+                [&] { return interleavedZB(problem, getGroup()); });
+}
+
+Attribute GISAttr::parse(AsmParser &parser, Type) {
+  return parseGrouped<GISAttr>(parser);
+}
+void GISAttr::print(AsmPrinter &printer) const {
+  ParameterPrinter(printer)
+      .number("chunks", getChunks())
+      .number("group", getGroup());
+}
+Result<Program> GISAttr::generate(const Problem &problem) const {
+  return looped(*this, problem, [&] { return gis(problem, getGroup()); });
 }
 
 //===----------------------------------------------------------------------===//

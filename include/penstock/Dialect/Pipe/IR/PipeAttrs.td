@@ -111,17 +111,25 @@ def Pipe_LinkAttr : Pipe_Attr<"Link", "link"> {
 // Schedule families
 //===----------------------------------------------------------------------===//
 
-/// A family of the dialect. The parameter `split_backward` says whether every
-/// backward is cut in its input-gradient and its weight-gradient part.
-class Pipe_Family<string name, string attrMnemonic>
+class Pipe_Flag<string desc> : DefaultValuedParameter<"bool", "false", desc>;
+class Pipe_Count<string desc, int value>
+    : DefaultValuedParameter<"int32_t", "" # value, desc>;
+
+/// A family of the dialect. A parameter named `chunks` is the interface's
+/// getChunks().
+class Pipe_Family<string name, string attrMnemonic, dag fields = (ins)>
     : Pipe_Attr<name, attrMnemonic,
         [DeclareAttrInterfaceMethods<Pipe_ScheduleFamilyAttrInterface>]> {
-  let parameters = (ins
-    DefaultValuedParameter<"bool", "false",
-      "cut every backward in two">:$split_backward);
+  let parameters = fields;
 }
 
-def Pipe_NaiveAttr : Pipe_Family<"Naive", "naive"> {
+/// One whose backwards are whole, unless the parameter `split_backward` cuts
+/// each in its input-gradient and its weight-gradient part.
+class Pipe_FusedFamily<string name, string attrMnemonic, dag fields = (ins)>
+    : Pipe_Family<name, attrMnemonic, !con(fields, (ins
+        Pipe_Flag<"cut every backward in two">:$split_backward))>;
+
+def Pipe_NaiveAttr : Pipe_FusedFamily<"Naive", "naive"> {
   let summary = "one micro-batch at a time";
   let description = [{
     Every micro-batch goes forward through all stages and back before the next
@@ -129,23 +137,92 @@ def Pipe_NaiveAttr : Pipe_Family<"Naive", "naive"> {
   }];
 }
 
-def Pipe_GPipeAttr : Pipe_Family<"GPipe", "gpipe"> {
+def Pipe_GPipeAttr : Pipe_FusedFamily<"GPipe", "gpipe", (ins
+    Pipe_Flag<"backwards from the last micro-batch to the first">:$descending,
+    Pipe_Flag<"recompute before every backward">:$recompute)> {
   let summary = "all forwards, then all backwards";
   let description = [{
     Huang et al., *GPipe: Efficient Training of Giant Neural Networks using
-    Pipeline Parallelism*, 2019.
+    Pipeline Parallelism*, 2019. The backwards ascend, or descend if
+    `descending = true`; with `recompute = true` every forward is done again
+    before its backward, so that only the inputs of the stages are kept.
   }];
 }
 
-def Pipe_OneFOneBAttr : Pipe_Family<"OneFOneB", "one_f_one_b"> {
+def Pipe_OneFOneBAttr : Pipe_FusedFamily<"OneFOneB", "one_f_one_b", (ins
+    Pipe_Flag<"twice the warm-up">:$eager)> {
   let summary = "one forward, one backward";
   let description = [{
     1F1B with a flush: Fan et al., *DAPPLE*, 2021; Narayanan et al.,
     *Memory-Efficient Pipeline-Parallel DNN Training* (PipeDream-Flush), 2021.
+    `eager = true` doubles the warm-up, which hides the latency of transfers:
+    Zhuang et al., *On Optimizing the Communication of Model Parallelism*, 2023.
 
     ```mlir
     pipe.schedule @s ranks(4) microbatches(8) using(#pipe.one_f_one_b<split_backward = true>)
     ```
+  }];
+}
+
+def Pipe_ZBH1Attr : Pipe_Family<"ZBH1", "zb_h1"> {
+  let summary = "zero bubble within the memory of 1F1B";
+  let description = [{
+    Qi et al., *Zero Bubble Pipeline Parallelism*, 2024: backwards are cut in
+    two, and the weight-gradient parts fill the cool-down.
+  }];
+}
+
+def Pipe_ZBH2Attr : Pipe_Family<"ZBH2", "zb_h2"> {
+  let summary = "zero bubble with twice the memory of 1F1B";
+  let description = [{
+    Qi et al., *Zero Bubble Pipeline Parallelism*, 2024: more forwards in the
+    warm-up fill the wait for the first backward, too.
+  }];
+}
+
+def Pipe_Chunks : Pipe_Count<"stages on every rank", 2>;
+def Pipe_Group : Pipe_Count<"micro-batches that pass a chunk together", 0>;
+
+def Pipe_Interleaved1F1BAttr
+    : Pipe_FusedFamily<"Interleaved1F1B", "interleaved_1f1b",
+        (ins Pipe_Chunks:$chunks, Pipe_Group:$group)> {
+  let summary = "1F1B on several stages a rank";
+  let description = [{
+    Narayanan et al., *Efficient Large-Scale Language Model Training on GPU
+    Clusters Using Megatron-LM*, 2021. Stages run round the ranks `chunks`
+    times. Micro-batches pass the chunks of a rank in groups of `group`; left
+    out, that is the smallest number of at least the ranks that divides the
+    micro-batches or leaves a rest that is no smaller than the ranks either.
+
+    ```mlir
+    pipe.schedule @s ranks(4) microbatches(10) using(#pipe.interleaved_1f1b<chunks = 2, group = 5>)
+    ```
+  }];
+}
+
+def Pipe_BreadthFirstAttr : Pipe_FusedFamily<"BreadthFirst", "breadth_first",
+    (ins Pipe_Chunks:$chunks)> {
+  let summary = "all micro-batches, chunk by chunk";
+  let description = [{
+    Lamy-Poirier, *Breadth-First Pipeline Parallelism*, 2023; LoopedBFS in torch.
+  }];
+}
+
+def Pipe_InterleavedZBAttr : Pipe_Family<"InterleavedZB", "interleaved_zb",
+    (ins Pipe_Chunks:$chunks, Pipe_Group:$group)> {
+  let summary = "ZB-H1 on several stages a rank";
+  let description = [{
+    InterleavedZeroBubble in torch. `group` as in `#pipe.interleaved_1f1b`.
+  }];
+}
+
+def Pipe_GISAttr : Pipe_Family<"GIS", "gis",
+    (ins Pipe_Chunks:$chunks, Pipe_Group:$group)> {
+  let summary = "interleaved 1F1B with less memory";
+  let description = [{
+    Wan et al., *PipeOffload*, 2025: generalised interleaved schedules. A
+    `group` of half the ranks is their GIS-H; left out it is that of
+    `#pipe.interleaved_1f1b`.
   }];
 }
 

@@ -1,0 +1,90 @@
+// Every family compiles, and its program is accepted; what its parameters do shows
+// in the order of one rank.
+//
+// RUN: penstock-opt %s --pipe-compile -o /dev/null
+// RUN: penstock-opt %s --pipe-generate-order | FileCheck %s
+
+// CHECK-LABEL: pipe.schedule @gpipe
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    forward 1 mb 1
+// CHECK-NEXT:    recompute 1 mb 1
+// CHECK-NEXT:    backward 1 mb 1
+// CHECK-NEXT:    recompute 1 mb 0
+// CHECK-NEXT:    backward 1 mb 0
+pipe.schedule @gpipe ranks(2) microbatches(2) using(#pipe.gpipe<descending = true, recompute = true>)
+
+// CHECK-LABEL: pipe.schedule @eager
+// CHECK:       rank 0 {
+// CHECK-NEXT:    forward 0 mb 0
+// CHECK-NEXT:    forward 0 mb 1
+// CHECK-NEXT:    forward 0 mb 2
+// CHECK-NEXT:    backward 0 mb 0
+pipe.schedule @eager ranks(2) microbatches(4) using(#pipe.one_f_one_b<eager = true>)
+
+// CHECK-LABEL: pipe.schedule @zb_h1
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    backward_input 1 mb 0
+// CHECK-NEXT:    forward 1 mb 1
+// CHECK-NEXT:    backward_input 1 mb 1
+// CHECK-NEXT:    backward_weight 1 mb 0
+pipe.schedule @zb_h1 ranks(2) microbatches(3) using(#pipe.zb_h1)
+
+// CHECK-LABEL: pipe.schedule @zb_h2
+// CHECK:       rank 1 {
+// CHECK:         backward_input 1 mb 1
+// CHECK-NEXT:    forward 1 mb 2
+// CHECK-NEXT:    backward_input 1 mb 2
+// CHECK-NEXT:    backward_weight 1 mb 0
+pipe.schedule @zb_h2 ranks(2) microbatches(3) using(#pipe.zb_h2)
+
+// CHECK-LABEL: pipe.schedule @interleaved_1f1b
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    forward 1 mb 1
+// CHECK-NEXT:    forward 1 mb 2
+// CHECK-NEXT:    forward 3 mb 0
+// CHECK-NEXT:    backward_input 3 mb 0
+// CHECK-NEXT:    backward_weight 3 mb 0
+pipe.schedule @interleaved_1f1b ranks(2) microbatches(5) using(#pipe.interleaved_1f1b<group = 3, split_backward = true>)
+
+// CHECK-LABEL: pipe.schedule @breadth_first
+// CHECK:       rank 0 {
+// CHECK-NEXT:    forward 0 mb 0
+// CHECK-NEXT:    forward 0 mb 1
+// CHECK-NEXT:    forward 2 mb 0
+// CHECK-NEXT:    forward 2 mb 1
+// CHECK-NEXT:    forward 4 mb 0
+// CHECK-NEXT:    forward 4 mb 1
+// CHECK-NEXT:    backward 4 mb 1
+pipe.schedule @breadth_first ranks(2) microbatches(2) using(#pipe.breadth_first<chunks = 3>)
+
+// CHECK-LABEL: pipe.schedule @interleaved_zb
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    forward 1 mb 1
+// CHECK-NEXT:    forward 3 mb 0
+// CHECK-NEXT:    backward_input 3 mb 0
+// CHECK-NEXT:    forward 3 mb 1
+// CHECK-NEXT:    backward_input 3 mb 1
+// CHECK-NEXT:    backward_weight 3 mb 0
+pipe.schedule @interleaved_zb ranks(2) microbatches(4) using(#pipe.interleaved_zb)
+
+// CHECK-LABEL: pipe.schedule @gis
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    forward 3 mb 0
+// CHECK-NEXT:    backward_input 3 mb 0
+// CHECK-NEXT:    backward_weight 3 mb 0
+pipe.schedule @gis ranks(2) microbatches(4) using(#pipe.gis<group = 1>)
+
+// The stages of a model: two for each rank.
+// CHECK-LABEL: pipe.schedule @layers
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    forward 3 mb 0
+pipe.model @model {
+  layer "block" times 8 costs(#pipe.cost<>)
+}
+pipe.schedule @layers model(@model) ranks(2) microbatches(1) using(#pipe.interleaved_1f1b)
