@@ -9,9 +9,11 @@
 
 #include "HeapMeter.h"
 
+#include "penstock/Analysis/Certify.h"
 #include "penstock/Analysis/Simulate.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Lowering/Lowering.h"
+#include "penstock/Program/Certificate.h"
 #include "penstock/Program/File.h"
 #include "penstock/Schedule/Schedule.h"
 
@@ -124,6 +126,21 @@ static void deadlock(benchmark::State &state) {
   });
 }
 
+static void certify(benchmark::State &state) {
+  measure(state, formsOf(state).planned, [](Program &program) {
+    if (!penstock::certify(program))
+      std::abort();
+  });
+}
+
+static void certificate(benchmark::State &state) {
+  Program program = formsOf(state).planned;
+  if (!penstock::certify(program))
+    std::abort();
+  measure(state, program,
+          [](const Program &program) { require(checkCertificate(program)); });
+}
+
 /// A group in the middle of the program is split: what follows waits in a
 /// circle. The explanation has the cycle, a checked repair and the capacity
 /// that would help.
@@ -209,6 +226,8 @@ BENCHMARK(order)->Apply(sizes);
 BENCHMARK(transfers)->Apply(sizes);
 BENCHMARK(buffers)->Apply(sizes);
 BENCHMARK(deadlock)->Apply(sizes);
+BENCHMARK(certify)->Apply(sizes);
+BENCHMARK(certificate)->Apply(sizes);
 BENCHMARK(explain)->Apply(sizes);
 BENCHMARK(verify_all)->Apply(sizes);
 BENCHMARK(simulate_order)->Apply(sizes);

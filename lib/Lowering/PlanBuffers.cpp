@@ -391,6 +391,7 @@ static Status spread(const Problem &problem, LiveRangeFinder &finder,
   std::optional<Failure> failure;
   std::vector<uint32_t> writers; // of each live range
   rank.waits.clear();
+  rank.times.clear();
   uint32_t head = 0;
   ranges = finder.run(list, [&](uint32_t i, const Access &access,
                                 int32_t range) {

@@ -1,6 +1,7 @@
 //===- File.cpp - The program file (.psp) ---------------------------------===//
 
 #include "penstock/Program/File.h"
+#include "penstock/Program/Certificate.h"
 #include "penstock/Program/Program_generated.h"
 #include "penstock/Program/Text.h"
 #include "penstock/Support/Memory.h"
@@ -116,6 +117,17 @@ ProgramHash penstock::hashProgram(const Program &program) {
   return hasher.finish();
 }
 
+/// Of the certificate, so that a change is noticed also where the changed times
+/// would hold; 0 where there is none.
+static ProgramHash hashTimes(const Program &program) {
+  if (!hasCertificate(program))
+    return {};
+  Hasher hasher;
+  for (const RankProgram &rank : program.ranks)
+    hasher.addRange(rank.times);
+  return hasher.finish();
+}
+
 std::string ProgramHash::str() const {
   char digits[33];
   std::snprintf(digits, sizeof(digits), "%016llx%016llx",
@@ -166,11 +178,13 @@ void build(Builder &builder, const Program &program) {
   std::vector<flatbuffers::Offset<file::Rank>> ranks;
   ranks.reserve(program.ranks.size());
   for (const RankProgram &rank : program.ranks) {
+    auto times = writeScalars(builder, rank.times);
     auto slotBytes = writeScalars(builder, rank.slotBytes);
     auto waits = writeScalars(builder, rank.waits);
     auto instructions =
         writeStructs<file::Instruction>(builder, rank.instructions);
-    ranks.push_back(file::CreateRank(builder, instructions, waits, slotBytes));
+    ranks.push_back(
+        file::CreateRank(builder, instructions, waits, slotBytes, times));
   }
   std::vector<uint32_t> setEnds;
   std::vector<int32_t> setMembers;
@@ -182,6 +196,8 @@ void build(Builder &builder, const Program &program) {
   const Problem &problem = program.problem;
   const ProgramHash hash = hashProgram(program);
   const file::Hash fileHash(hash.low, hash.high);
+  const ProgramHash times = hashTimes(program);
+  const file::Hash timesHash(times.low, times.high);
   auto name = builder.CreateString(problem.name);
   auto stages = writeStructs<file::Stage>(builder, problem.stages);
   auto placement = writeScalars(builder, problem.placement);
@@ -194,7 +210,19 @@ void build(Builder &builder, const Program &program) {
       file::CreateProgram(builder, kProgramFileVersion, &fileHash, name,
                           problem.numMicrobatches, stages, placement, chains,
                           problem.link.latency, problem.link.bytesPerTime,
-                          problem.memory, rankOffsets, ends, members));
+                          problem.memory, rankOffsets, ends, members,
+                          hasCertificate(program) ? &timesHash : nullptr));
+}
+
+/// What every program in a file fulfils. A message begins with the place.
+Status checkProgram(const Program &program) {
+  Status status = wellFormed(program);
+  if (status && hasCertificate(program))
+    status = checkCertificate(program);
+  if (status)
+    return status;
+  const Site site = status.failure().site;
+  return Failure{describe(program, site) + ": " + status.message(), site};
 }
 
 std::string systemError() { return std::strerror(errno); }
@@ -225,7 +253,8 @@ size_t penstock::estimateFileBytes(const Program &program) {
   for (const RankProgram &rank : program.ranks)
     bytes += 64 + rank.instructions.size() * sizeof(Instruction) +
              rank.waits.size() * sizeof(uint32_t) +
-             rank.slotBytes.size() * sizeof(int64_t);
+             rank.slotBytes.size() * sizeof(int64_t) +
+             rank.times.size() * sizeof(uint32_t);
   for (const std::vector<int32_t> &set : program.rankSets)
     bytes += sizeof(uint32_t) + set.size() * sizeof(int32_t);
   return bytes;
@@ -241,11 +270,9 @@ std::vector<uint8_t> penstock::serialize(const Program &program) {
 
 Status penstock::writeProgramFile(const Program &program,
                                   const std::string &path) {
-  if (Status status = wellFormed(program); !status)
-    return Failure{
-        path + ": not written: " + describe(program, status.failure().site) +
-            ": " + status.message(),
-        status.failure().site};
+  if (Status status = checkProgram(program); !status)
+    return Failure{path + ": not written: " + status.message(),
+                   status.failure().site};
   HugePages pages;
   Builder builder(estimateFileBytes(program), &pages);
   build(builder, program);
@@ -344,6 +371,7 @@ public:
       copy(rank.instructions(), program.ranks[r].instructions);
       copy(rank.waits(), program.ranks[r].waits);
       copy(rank.slot_bytes(), program.ranks[r].slotBytes);
+      copy(rank.times(), program.ranks[r].times);
       numInstructions += program.ranks[r].instructions.size();
     }
     if (!readRankSets(from, numInstructions, program.rankSets))
@@ -401,6 +429,17 @@ private:
   size_t left;
   bool overflow = false;
 };
+
+Status checkHash(std::string_view what, const ProgramHash &hash,
+                 const file::Hash *field) {
+  const ProgramHash stored =
+      field ? ProgramHash{field->low(), field->high()} : ProgramHash();
+  if (hash == stored)
+    return success();
+  return refuse("is damaged: the hash of its " + std::string(what) + " is " +
+                hash.str() + ", not " + stored.str() +
+                "; copy or write it again");
+}
 
 /// Opens, reads at most as many bytes as the head says and one more, and says
 /// why not.
@@ -482,17 +521,15 @@ Result<Program> penstock::deserialize(Bytes bytes) {
   Result<Program> program = Reader(bytes.size()).read(from);
   if (!program)
     return program;
-  const ProgramHash hash = hashProgram(*program);
-  const ProgramHash stored =
-      from.hash() ? ProgramHash{from.hash()->low(), from.hash()->high()}
-                  : ProgramHash();
-  if (hash != stored)
-    return refuse("is damaged: the hash of its content is " + hash.str() +
-                  ", not " + stored.str() + "; copy or write it again");
-  if (Status status = wellFormed(*program); !status)
-    return Failure{describe(*program, status.failure().site) + ": " +
-                       status.message(),
-                   status.failure().site};
+  if (Status status = checkHash("content", hashProgram(*program), from.hash());
+      !status)
+    return status.failure();
+  if (Status status =
+          checkHash("certificate", hashTimes(*program), from.times_hash());
+      !status)
+    return status.failure();
+  if (Status status = checkProgram(*program); !status)
+    return status.failure();
   return program;
 }
 

@@ -211,6 +211,11 @@ public:
     const RankProgram &r = program.ranks[index];
     if (!checkSlots(r.slotBytes))
       return Failure{fault, {index, kNoInstruction}};
+    if (!r.times.empty() && r.times.size() != r.instructions.size())
+      return Failure{text("has ", r.times.size(), " times for ",
+                          r.instructions.size(), " instructions; certify the ",
+                          "program anew, or drop the times"),
+                     {index, kNoInstruction}};
     nextWait = 0;
     for (uint32_t i = 0; i < r.instructions.size(); ++i)
       if (!checkInstruction(r, i))

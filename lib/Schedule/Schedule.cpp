@@ -34,6 +34,7 @@ void placeBothWays(Problem &problem) {
 
 void splitBackward(Program &order) {
   for (RankProgram &rank : order.ranks) {
+    rank.times.clear();
     std::vector<Instruction> list;
     list.reserve(rank.instructions.size() * 3 / 2);
     // Where each instruction went; a backward ends with its weight part.
@@ -71,6 +72,7 @@ void splitBackward(Program &order) {
 
 void appendSteps(Program &order) {
   for (RankProgram &rank : order.ranks) {
+    rank.times.clear();
     auto &list = rank.instructions;
     if (std::any_of(list.begin(), list.end(), [](const Instruction &inst) {
           return inst.op == Op::Step;

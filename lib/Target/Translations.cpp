@@ -1,6 +1,7 @@
 //===- Translations.cpp - In and out of the compiler ----------------------===//
 
 #include "penstock/Target/Translations.h"
+#include "penstock/Analysis/Certify.h"
 #include "penstock/Analysis/Timeline.h"
 #include "penstock/Dialect/Pipe/IR/Convert.h"
 #include "penstock/Program/File.h"
@@ -90,6 +91,8 @@ static LogicalResult toProgram(Operation *module, raw_ostream &os) {
            << (extracted->program.isOrder() ? " is an order"
                                             : " has no slots and waits yet")
            << "; run penstock-opt --pipe-compile first";
+  // A program that deadlocks is written too, without a certificate.
+  certify(extracted->program);
   std::vector<uint8_t> bytes = serialize(extracted->program);
   os.write(reinterpret_cast<const char *>(bytes.data()), bytes.size());
   return success();

@@ -2,6 +2,7 @@
 
 #include "TestPrograms.h"
 
+#include "penstock/Analysis/Certify.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Runtime/Watchdog.h"
 #include "penstock/Schedule/Schedule.h"
@@ -259,6 +260,38 @@ TEST(Run, RefusedProgramNamesTheVerifiersFinding) {
   const RunReport report = runToError(makeDeadlock(), ErrorKind::Refused);
   EXPECT_TRUE(contains(report.error.message, "): deadlock: "))
       << report.error.message;
+}
+
+TEST(Run, ACertificateReplacesTheSearch) {
+  Program program = makeGPipe(3, 4);
+  ASSERT_TRUE(certify(program));
+  EXPECT_EQ(runLosses(program, 2), referenceLosses(program.problem, 2));
+
+  // The other rules are checked all the same.
+  Program wrong = program;
+  wrong.problem.memory = 1;
+  RunReport report = runToError(wrong, ErrorKind::Refused);
+  EXPECT_TRUE(contains(report.error.message, ": memory: "))
+      << report.error.message;
+}
+
+TEST(Run, ACertificateThatDoesNotHoldIsRefused) {
+  for (Program program : {makeGPipe(2, 2), makeDeadlock()}) {
+    for (RankProgram &rank : program.ranks)
+      rank.times.assign(rank.instructions.size(), 1);
+    const RunReport report = runToError(program, ErrorKind::Refused);
+    EXPECT_TRUE(contains(report.error.message,
+                         "deadlock: the certificate does not hold: "))
+        << report.error.message;
+    EXPECT_EQ(report.error.site.rank, 0);
+  }
+  // Force overrules this as all else.
+  Program program = makeGPipe(2, 2);
+  for (RankProgram &rank : program.ranks)
+    rank.times.assign(rank.instructions.size(), 1);
+  RunOptions options;
+  options.force = true;
+  EXPECT_TRUE(runProgram(program, makeTestModel(), options));
 }
 
 TEST(Run, MissingSlotIsFoundBeforeTheRun) {

@@ -8,6 +8,7 @@
 
 #include "Check.h"
 
+#include "penstock/Program/Certificate.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
@@ -64,6 +65,9 @@ ExitStatus check::checkProgramFile(const Options &options) {
   if (options.json) {
     Json json = toJson(report);
     json["hash"] = hash;
+    // One that does not hold makes the file unreadable.
+    json["certificate"] =
+        hasCertificate(*program) ? Json("valid") : Json(nullptr);
     print(json);
   } else {
     printFindings(report, formatSymbol(problem.name) + ", " +
@@ -78,6 +82,8 @@ ExitStatus check::checkProgramFile(const Options &options) {
       text[0] = 'U';
       std::cout << text << ".\n";
     }
+    std::cout << "Certificate: "
+              << (hasCertificate(*program) ? "valid" : "none") << '\n';
     printAssumptions();
   }
   if (!verdict.accepted() && !options.order && program->isOrder())

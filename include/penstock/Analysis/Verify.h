@@ -198,6 +198,9 @@ CapacityNeed capacityNeed(const Program &program,
 struct VerifyOptions {
   /// Check an order: transfers are implied, slots do not exist.
   bool order = false;
+  /// Where the program has a certificate, check that (Certificate.h) instead of
+  /// searching for a deadlock. One that does not hold is a finding.
+  bool useCertificate = false;
   /// Findings to collect per rule before giving up on it.
   unsigned maxFindings = 16;
   /// Under these the program must end as well as under closure.

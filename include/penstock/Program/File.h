@@ -1,8 +1,9 @@
 //===- File.h - The program file (.psp) -------------------------*- C++ -*-===//
 //
-// A program file is a FlatBuffer (Program.fbs) with a version and the canonical
-// hash of all ranks. The loader is strict: what it returns is well-formed, so
-// that every later step may index without checks.
+// A program file is a FlatBuffer (Program.fbs) with a version, the canonical
+// hash of all ranks and, where there is one, a certificate. The loader is
+// strict: what it returns is well-formed, so that every later step may index
+// without checks, and what certificate it has holds.
 //
 //===----------------------------------------------------------------------===//
 
@@ -41,13 +42,14 @@ size_t estimateFileBytes(const Program &program);
 std::vector<uint8_t> serialize(const Program &program);
 
 /// Reads a program file from memory: FlatBuffers verification, version, the
-/// stored hash and wellFormed(). Needs at most about four times the size of the
-/// file in memory, and a little for each rank. A failure names its place in the
-/// message.
+/// stored hashes, wellFormed(), and the certificate where there is one. Needs
+/// at most about four times the size of the file in memory, and a little for
+/// each rank. A failure names its place in the message.
 Result<Program> deserialize(std::span<const uint8_t> bytes);
 
-/// Checks that the program is well-formed and writes it. A file that is there
-/// is replaced as a whole or not at all.
+/// Checks that the program is well-formed, and the certificate where there is
+/// one, and writes both. A file that is there is replaced as a whole or not at
+/// all.
 Status writeProgramFile(const Program &program, const std::string &path);
 /// Messages begin with the path.
 Result<Program> readProgramFile(const std::string &path);
@@ -55,10 +57,11 @@ Result<Program> readProgramFile(const std::string &path);
 /// The local conditions that every consumer may rely on: counts and indices in
 /// range (ops, payloads, stages, micro-batches, peers, rank sets, slots,
 /// waits), no field set that the op does not have, finite non-negative costs
-/// and sizes, items of one kind and queue, canonical waits and rank sets, and a
-/// file of at most `maxFileBytes`. Says nothing about whether the program is
-/// right: that is the verifier's. Linear; names the first fault, with the place
-/// in Failure::site and not in the message.
+/// and sizes, items of one kind and queue, canonical waits and rank sets, no
+/// times or one per instruction, and a file of at most `maxFileBytes`. Says
+/// nothing about whether the program is right: that is the verifier's. Linear;
+/// names the first fault, with the place in Failure::site and not in the
+/// message.
 Status wellFormed(const Program &program,
                   size_t maxFileBytes = kMaxProgramFileBytes);
 

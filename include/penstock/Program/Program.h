@@ -110,6 +110,10 @@ struct RankProgram {
   std::vector<uint32_t> waits;
   /// Bytes of each slot; empty before buffer planning.
   std::vector<int64_t> slotBytes;
+  /// A certificate: one time per instruction, or empty (Certificate.h). It is
+  /// about the program and no part of it: neither text nor hash know it, and
+  /// whoever changes the program drops it.
+  std::vector<uint32_t> times;
 
   bool operator==(const RankProgram &) const = default;
 };

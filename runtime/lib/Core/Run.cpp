@@ -29,7 +29,9 @@ static Error checkProgram(const Program &program, bool force) {
                   "hand-written one with --pipe-plan-buffers"};
   if (force)
     return {};
-  const Verdict verdict = verify(program);
+  VerifyOptions options;
+  options.useCertificate = true;
+  const Verdict verdict = verify(program, options);
   if (verdict.accepted())
     return {};
   Error error{ErrorKind::Refused, "the verifier refuses the program\n",

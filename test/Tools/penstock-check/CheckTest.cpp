@@ -1,5 +1,6 @@
 //===- CheckTest.cpp - penstock-check, run as a program -------------------===//
 
+#include "penstock/Analysis/Certify.h"
 #include "penstock/Analysis/Report.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Program/File.h"
@@ -94,8 +95,9 @@ protected:
   std::string out, err;
 };
 
-constexpr const char *kAssumptions =
-    R"(The verdict assumes:
+constexpr const char *kFooter =
+    R"(Certificate: none
+The verdict assumes:
   A1  all channels are connected before the first transfer
   A2  kernels are loaded before the first transfer, or loading is eager
   A3  the host never blocks: what is in flight stays below the launch queue
@@ -112,7 +114,7 @@ TEST_F(CheckTest, Accepted) {
             file + ": accepted: @train, 4 ranks, 4 stages, 8 micro-batches, " +
                 std::to_string(program.numInstructions()) +
                 " instructions, hash " + hashProgram(program).str() + '\n' +
-                kAssumptions);
+                kFooter);
   EXPECT_EQ(err, "");
 }
 
@@ -127,6 +129,7 @@ TEST_F(CheckTest, AcceptedJson) {
       {"min_capacity", 0},
       {"closure", "ok"},
       {"documented", "ok"},
+      {"certificate", nullptr},
       {"findings", Json::array()},
       {"warnings", Json::array()},
       {"assumptions", assumptions()},
@@ -139,6 +142,29 @@ TEST_F(CheckTest, AcceptedJson) {
   };
   EXPECT_EQ(Json::parse(out), expected);
   EXPECT_EQ(err, "");
+}
+
+TEST_F(CheckTest, Certificates) {
+  Program program = oneForwardOneBackwardProgram();
+  ASSERT_TRUE(certify(program));
+  EXPECT_EQ(check(write(program)), 0);
+  EXPECT_NE(out.find("\nCertificate: valid\n"), std::string::npos) << out;
+  EXPECT_EQ(check("--json " + write(program)), 0);
+  EXPECT_EQ(Json::parse(out)["certificate"], "valid");
+
+  // One that does not hold: the file is not readable.
+  program.ranks[1].times[2] = 0;
+  const std::vector<uint8_t> bytes = serialize(program);
+  std::ofstream(path("b.psp"), std::ios::binary)
+      .write(reinterpret_cast<const char *>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  EXPECT_EQ(check(path("b.psp")), 2);
+  EXPECT_EQ(out, "");
+  EXPECT_NE(err.find(path("b.psp") + ": rank 1, instruction 2 ("),
+            std::string::npos)
+      << err;
+  EXPECT_NE(err.find("): the certificate does not hold: "), std::string::npos)
+      << err;
 }
 
 TEST_F(CheckTest, Deadlock) {
@@ -155,7 +181,7 @@ TEST_F(CheckTest, Deadlock) {
     expected += file + ": " + render(program, finding);
   expected += "Under the documented semantics of groups it deadlocks too; no "
               "buffering of sends would help.\n";
-  EXPECT_EQ(out, expected + kAssumptions);
+  EXPECT_EQ(out, expected + kFooter);
 }
 
 TEST_F(CheckTest, DeadlockJson) {

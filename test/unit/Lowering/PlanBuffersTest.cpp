@@ -2,9 +2,11 @@
 
 #include "Orders.h"
 
+#include "penstock/Analysis/Certify.h"
 #include "penstock/Analysis/Simulate.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Lowering/Lowering.h"
+#include "penstock/Program/Certificate.h"
 #include "penstock/Program/Text.h"
 
 #include <map>
@@ -135,6 +137,21 @@ TEST(PlanBuffers, PlansAnew) {
   Program again = program;
   ASSERT_TRUE(planBuffers(again));
   EXPECT_EQ(again, program);
+}
+
+TEST(PlanBuffers, WhateverChangesAProgramDropsItsTimes) {
+  Program program = *oneForwardOneBackward(pipeline(3, 4));
+  for (auto change : std::initializer_list<void (*)(Program &)>{
+           [](Program &p) { splitBackward(p); },
+           [](Program &p) { appendSteps(p); },
+           [](Program &p) { appendSteps(p); },
+           [](Program &p) { ASSERT_TRUE(insertTransfers(p)); },
+           [](Program &p) { ASSERT_TRUE(planBuffers(p)); }}) {
+    ASSERT_TRUE(certify(program));
+    ASSERT_TRUE(hasCertificate(program));
+    change(program);
+    EXPECT_FALSE(hasCertificate(program));
+  }
 }
 
 TEST(PlanBuffers, AnOverlapSharesNoSlotWithinItself) {

@@ -9,7 +9,10 @@
 #include "penstock/Program/File.h"
 #include "penstock/Program/Program_generated.h"
 
+#include "Certified.h"
 #include "RandomProgram.h"
+
+#include "penstock/Program/Certificate.h"
 
 #include <cstring>
 #include <filesystem>
@@ -19,6 +22,8 @@
 
 namespace fs = std::filesystem;
 using namespace penstock;
+using test::certifiedProgram;
+using test::SlowCertificate;
 
 namespace {
 
@@ -42,22 +47,25 @@ void setVersion(Bytes &bytes, uint32_t version) {
   ASSERT_TRUE(root->SetField<uint32_t>(file::Program::VT_VERSION, version, 0));
 }
 
-/// Loads bytes that someone may have forged: where only the stored hash is in
-/// the way, it is made to match.
+/// Loads bytes that someone may have forged: where only the stored hashes are
+/// in the way, they are made to match.
 Result<Program> deserializeForged(Bytes bytes) {
-  Result<Program> program = deserialize(bytes);
-  static const std::string before = "the hash of its content is ";
-  const size_t at =
-      program ? std::string::npos : program.message().find(before);
-  if (at == std::string::npos)
-    return program;
-  const std::string digits = program.message().substr(at + before.size(), 32);
-  const file::Hash *hash = file::GetSizePrefixedProgram(bytes.data())->hash();
-  if (!hash)
-    return program;
-  *const_cast<file::Hash *>(hash) =
-      file::Hash(std::stoull(digits.substr(16), nullptr, 16),
-                 std::stoull(digits.substr(0, 16), nullptr, 16));
+  for (bool certificate : {false, true}) {
+    Result<Program> program = deserialize(bytes);
+    const std::string before = std::string("the hash of its ") +
+                               (certificate ? "certificate" : "content") +
+                               " is ";
+    const size_t at =
+        program ? std::string::npos : program.message().find(before);
+    if (at == std::string::npos)
+      continue;
+    const std::string digits = program.message().substr(at + before.size(), 32);
+    const file::Program &root = *file::GetSizePrefixedProgram(bytes.data());
+    if (const file::Hash *hash = certificate ? root.times_hash() : root.hash())
+      *const_cast<file::Hash *>(hash) =
+          file::Hash(std::stoull(digits.substr(16), nullptr, 16),
+                     std::stoull(digits.substr(0, 16), nullptr, 16));
+  }
   return deserialize(bytes);
 }
 
@@ -99,12 +107,13 @@ TEST_F(FileTest, RoundTrip) {
 }
 
 TEST_F(FileTest, RoundTripThroughAFile) {
-  const Program program = small();
-  ASSERT_TRUE(writeProgramFile(program, path("a.psp")));
-  EXPECT_EQ(contents(path("a.psp")), serialize(program));
-  Result<Program> loaded = readProgramFile(path("a.psp"));
-  ASSERT_TRUE(loaded) << loaded.message();
-  EXPECT_EQ(*loaded, program);
+  for (const Program &program : {small(), certifiedProgram()}) {
+    ASSERT_TRUE(writeProgramFile(program, path("a.psp")));
+    EXPECT_EQ(contents(path("a.psp")), serialize(program));
+    Result<Program> loaded = readProgramFile(path("a.psp"));
+    ASSERT_TRUE(loaded) << loaded.message();
+    EXPECT_EQ(*loaded, program);
+  }
 }
 
 TEST_F(FileTest, ABigFileIsReadInPieces) {
@@ -218,44 +227,47 @@ TEST_F(FileTest, EveryFieldChangesTheHash) {
 }
 
 TEST_F(FileTest, EveryTruncationIsRefused) {
-  const Bytes bytes = serialize(small());
-  for (size_t size = 0; size < bytes.size(); ++size) {
-    // A copy of its own, so that a read past the end is seen.
-    const Bytes part(bytes.begin(), bytes.begin() + size);
-    Result<Program> loaded = deserialize(part);
-    ASSERT_FALSE(loaded) << size;
-    const std::string expected =
-        size == 0 ? "the program file is empty"
-        : size < 12
-            ? "the program file is not one"
-            : "the program file is truncated: " + std::to_string(size) +
-                  " of " + std::to_string(bytes.size()) + " bytes are there";
-    EXPECT_EQ(loaded.message().substr(0, expected.size()), expected);
-  }
-  // A truncation that hides itself.
-  for (size_t size = 12; size < bytes.size(); ++size) {
-    Bytes part(bytes.begin(), bytes.begin() + size);
-    flatbuffers::WriteScalar<uint32_t>(part.data(), size - 4);
-    EXPECT_FALSE(deserializeForged(part)) << size;
+  for (const Program &program : {small(), certifiedProgram()}) {
+    const Bytes bytes = serialize(program);
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      // A copy of its own, so that a read past the end is seen.
+      const Bytes part(bytes.begin(), bytes.begin() + size);
+      Result<Program> loaded = deserialize(part);
+      ASSERT_FALSE(loaded) << size;
+      const std::string expected =
+          size == 0 ? "the program file is empty"
+          : size < 12
+              ? "the program file is not one"
+              : "the program file is truncated: " + std::to_string(size) +
+                    " of " + std::to_string(bytes.size()) + " bytes are there";
+      EXPECT_EQ(loaded.message().substr(0, expected.size()), expected);
+    }
+    // A truncation that hides itself.
+    for (size_t size = 12; size < bytes.size(); ++size) {
+      Bytes part(bytes.begin(), bytes.begin() + size);
+      flatbuffers::WriteScalar<uint32_t>(part.data(), size - 4);
+      EXPECT_FALSE(deserializeForged(part)) << size;
+    }
   }
 }
 
 TEST_F(FileTest, EveryBitFlipIsRefusedOrLoadsEqual) {
-  const Program program = small();
-  Bytes bytes = serialize(program);
-  size_t equal = 0;
-  for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
-    bytes[bit / 8] ^= 1 << bit % 8;
-    Result<Program> loaded = deserialize(bytes);
-    if (loaded) {
-      ++equal;
-      ASSERT_EQ(*loaded, program) << bit;
-    } else {
-      ASSERT_FALSE(loaded.message().empty());
+  for (const Program &program : {small(), certifiedProgram()}) {
+    Bytes bytes = serialize(program);
+    size_t equal = 0;
+    for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+      bytes[bit / 8] ^= 1 << bit % 8;
+      Result<Program> loaded = deserialize(bytes);
+      if (loaded) {
+        ++equal;
+        ASSERT_EQ(*loaded, program) << bit;
+      } else {
+        ASSERT_FALSE(loaded.message().empty());
+      }
+      bytes[bit / 8] ^= 1 << bit % 8;
     }
-    bytes[bit / 8] ^= 1 << bit % 8;
+    EXPECT_LT(equal, bytes.size()) << "only padding may change";
   }
-  EXPECT_LT(equal, bytes.size()) << "only padding may change";
 }
 
 TEST_F(FileTest, ForgedBytesAreRefusedOrWellFormed) {
@@ -263,7 +275,9 @@ TEST_F(FileTest, ForgedBytesAreRefusedOrWellFormed) {
   size_t accepted = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const Bytes bytes =
-        serialize(seed ? test::RandomProgram(seed, 3, 4).make() : small());
+        serialize(seed == 0   ? small()
+                  : seed == 1 ? certifiedProgram()
+                              : test::RandomProgram(seed, 3, 4).make());
     for (int round = 0; round < 400; ++round) {
       Bytes forged = bytes;
       for (size_t n = 1 + rng() % 4; n > 0; --n) {
@@ -282,6 +296,7 @@ TEST_F(FileTest, ForgedBytesAreRefusedOrWellFormed) {
       ++accepted;
       Status status = wellFormed(*loaded);
       ASSERT_TRUE(status) << status.message();
+      EXPECT_TRUE(!hasCertificate(*loaded) || SlowCertificate(*loaded).holds());
       Result<Program> again = deserialize(serialize(*loaded));
       ASSERT_TRUE(again) << again.message();
       // By bytes: == on doubles would do too, but NaN is not there.
@@ -342,6 +357,111 @@ TEST_F(FileTest, IllFormedContentIsRefused) {
     EXPECT_EQ(loaded.failure().site, status.failure().site);
   }
   EXPECT_GT(refused, 500u);
+}
+
+//===----------------------------------------------------------------------===//
+// Certificates
+//===----------------------------------------------------------------------===//
+
+TEST_F(FileTest, TheHashDoesNotCoverTheCertificate) {
+  Program program = certifiedProgram();
+  const ProgramHash hash = hashProgram(program);
+  const size_t size = serialize(program).size();
+  dropCertificate(program);
+  EXPECT_EQ(hashProgram(program), hash);
+  EXPECT_LT(serialize(program).size(), size);
+  Result<Program> loaded = deserialize(serialize(program));
+  ASSERT_TRUE(loaded) << loaded.message();
+  EXPECT_FALSE(hasCertificate(*loaded));
+}
+
+TEST_F(FileTest, EveryCorruptedTimeIsRefused) {
+  const Program program = certifiedProgram();
+  const Bytes bytes = serialize(program);
+  size_t stillRight = 0;
+  for (int32_t r = 0; r < 3; ++r)
+    for (uint32_t i = 0; i < program.ranks[r].times.size(); ++i)
+      for (uint32_t wrong : {0u, 1u, 2u, 3u, 4u, 5u, 77u, ~0u}) {
+        if (wrong == program.ranks[r].times[i])
+          continue;
+        Bytes corrupted = bytes;
+        const file::Rank &rank =
+            *file::GetSizePrefixedProgram(corrupted.data())->ranks()->Get(r);
+        const_cast<flatbuffers::Vector<uint32_t> *>(rank.times())
+            ->Mutate(i, wrong);
+        Result<Program> loaded = deserialize(corrupted);
+        ASSERT_FALSE(loaded);
+        EXPECT_EQ(loaded.message().find("the program file is damaged: the hash "
+                                        "of its certificate is "),
+                  0u)
+            << loaded.message();
+        // Made on purpose, it is refused unless it is a certificate.
+        loaded = deserializeForged(corrupted);
+        Program changed = program;
+        changed.ranks[r].times[i] = wrong;
+        const Status status = checkCertificate(changed);
+        ASSERT_EQ(bool(loaded), bool(status));
+        if (loaded) {
+          ++stillRight;
+          EXPECT_EQ(*loaded, changed);
+          EXPECT_TRUE(SlowCertificate(changed).holds());
+        } else {
+          EXPECT_EQ(loaded.message(), describe(changed, status.failure().site) +
+                                          ": " + status.message());
+          EXPECT_EQ(loaded.failure().site, status.failure().site);
+        }
+      }
+  EXPECT_GT(stillRight, 0u);
+}
+
+TEST_F(FileTest, AForgedCertificate) {
+  Program program = certifiedProgram();
+  program.ranks[0].times[3] = 0;
+  const std::string why =
+      "rank 0, instruction 3 (barrier): the certificate does not hold: it is "
+      "not later than the item before on its queue; certify the program anew, "
+      "as penstock-translate --pipe-to-program does";
+  write(path("a.psp"), serialize(program));
+  EXPECT_EQ(readProgramFile(path("a.psp")).message(),
+            path("a.psp") + ": " + why);
+  // Neither is it written.
+  EXPECT_EQ(writeProgramFile(program, path("b.psp")).message(),
+            path("b.psp") + ": not written: " + why);
+  EXPECT_FALSE(fs::exists(path("b.psp")));
+}
+
+TEST_F(FileTest, ACertificateOfSomeRanks) {
+  Program program = certifiedProgram();
+  program.ranks[1].times.clear();
+  EXPECT_EQ(deserialize(serialize(program)).message(),
+            "rank 1: the certificate does not hold: not every instruction has "
+            "a time; certify the program anew, as penstock-translate "
+            "--pipe-to-program does");
+}
+
+TEST_F(FileTest, ACertificateOrItsHashAlone) {
+  auto remove = [](auto *table, flatbuffers::voffset_t field) {
+    auto *vtable = const_cast<uint8_t *>(
+        reinterpret_cast<const flatbuffers::Table *>(table)->GetVTable());
+    flatbuffers::WriteScalar<flatbuffers::voffset_t>(vtable + field, 0);
+  };
+  Bytes bytes = serialize(certifiedProgram());
+  remove(file::GetSizePrefixedProgram(bytes.data()),
+         file::Program::VT_TIMES_HASH);
+  const std::string message = deserialize(bytes).message();
+  EXPECT_NE(message.find(", not 00000000000000000000000000000000; copy or "
+                         "write it again"),
+            std::string::npos)
+      << message;
+
+  bytes = serialize(certifiedProgram());
+  for (const file::Rank *rank :
+       *file::GetSizePrefixedProgram(bytes.data())->ranks())
+    remove(rank, file::Rank::VT_TIMES);
+  EXPECT_EQ(deserialize(bytes).message().find(
+                "the program file is damaged: the hash of its certificate is "
+                "00000000000000000000000000000000, not "),
+            0u);
 }
 
 //===----------------------------------------------------------------------===//
