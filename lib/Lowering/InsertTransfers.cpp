@@ -4,12 +4,14 @@
 // happens: an action goes to its rank's list when it ends, a transfer to the
 // lists of both ranks as soon as its payload is there. Both lists are
 // projections of one linear order of events, which therefore runs the program
-// (docs/lowering.md).
+// (docs/lowering.md). Behind all that, stages with several copies sum their
+// gradients.
 //
 //===----------------------------------------------------------------------===//
 
 #include "penstock/Analysis/RunOrder.h"
 #include "penstock/Lowering/Lowering.h"
+#include "penstock/Program/Text.h"
 #include "penstock/Support/Memory.h"
 
 #include <cmath>
@@ -212,6 +214,81 @@ void Inserter::flush() {
   pending.clear();
 }
 
+/// Communicator of the sums of gradients; that of the transfers is 0.
+static constexpr uint16_t kSumComm = 1;
+
+/// Calls `fn(stage, ranks)` for the stages that have copies on several ranks.
+template <typename Fn>
+static void forEachCopiedStage(const Problem &problem, Fn &&fn) {
+  const size_t numStages = problem.stages.size();
+  for (size_t s = 0; s < numStages && problem.numChains() > 1; ++s) {
+    std::vector<int32_t> ranks;
+    for (size_t at = s; at < problem.placement.size(); at += numStages)
+      ranks.push_back(problem.placement[at]);
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    if (ranks.size() > 1)
+      fn(static_cast<int32_t>(s), ranks);
+  }
+}
+
+/// Index behind the last instruction that is an action or transfer.
+static uint32_t endOfActions(const std::vector<Instruction> &list) {
+  auto end = static_cast<uint32_t>(list.size());
+  while (end > 0 && !isAction(list[end - 1].op) &&
+         !isTransfer(list[end - 1].op))
+    --end;
+  return end;
+}
+
+/// The copies of a stage can sum their gradients only when all of them are
+/// there.
+static Status checkSteps(const Program &order) {
+  std::vector<bool> copied(order.ranks.size());
+  forEachCopiedStage(order.problem,
+                     [&](int32_t, const std::vector<int32_t> &ranks) {
+                       for (int32_t rank : ranks)
+                         copied[rank] = true;
+                     });
+  for (size_t r = 0; r < order.ranks.size(); ++r) {
+    const auto &list = order.ranks[r].instructions;
+    const uint32_t end = copied[r] ? endOfActions(list) : 0;
+    for (uint32_t i = 0; i < end; ++i)
+      if (list[i].op == Op::Step)
+        return Failure{quoted(list[i]) +
+                           " stands before the last action of rank " +
+                           std::to_string(r) +
+                           ", but stages with copies on several ranks sum "
+                           "their gradients behind it; put the step there",
+                       {static_cast<int32_t>(r), i}};
+  }
+  return success();
+}
+
+/// Behind the last action of each rank, in the order of the stages: one more
+/// event of the linear order for each stage with copies.
+static void sumGradients(Program &program) {
+  std::vector<std::vector<Instruction>> sums(program.ranks.size());
+  forEachCopiedStage(
+      program.problem, [&](int32_t stage, std::vector<int32_t> &ranks) {
+        Instruction sum;
+        sum.op = Op::AllReduce;
+        sum.comm = kSumComm;
+        sum.stage = stage;
+        sum.peer = static_cast<int32_t>(program.rankSets.size());
+        sum.bytes = program.problem.stages[stage].bytes.gradients;
+        for (int32_t rank : ranks)
+          sums[rank].push_back(sum);
+        program.rankSets.push_back(std::move(ranks));
+      });
+  for (size_t r = 0; r < sums.size(); ++r) {
+    auto &list = program.ranks[r].instructions;
+    list.insert(list.begin() + endOfActions(list), sums[r].begin(),
+                sums[r].end());
+  }
+  numberRankSets(program);
+}
+
 Result<TransferStatistics> insertTransfers(Program &order,
                                            const TransferOptions &options) {
   if (!order.isOrder())
@@ -220,12 +297,15 @@ Result<TransferStatistics> insertTransfers(Program &order,
                    "only"};
   if (Status status = checkActions(order); !status)
     return status.failure();
+  if (Status status = checkSteps(order); !status)
+    return status.failure();
   Inserter inserter(order, options);
   if (Status status = inserter.run(); !status)
     return status.failure();
   auto lists = inserter.takeLists();
   for (size_t rank = 0; rank < lists.size(); ++rank)
     order.ranks[rank] = {std::move(lists[rank]), {}, {}};
+  sumGradients(order);
   return inserter.statistics;
 }
 

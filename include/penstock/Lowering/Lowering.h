@@ -22,9 +22,10 @@ struct TransferStatistics {
   int64_t transfers = 0, groups = 0;
 };
 
-/// Inserts the sends and receives that an order needs (docs/lowering.md). All
-/// transfers stay on queue 0, so the result is a complete program that runs
-/// strictly in host order. Fails on an order that cannot run, and leaves it as
+/// Inserts the sends and receives that an order needs (docs/lowering.md), and
+/// behind the actions an all-reduce of the gradients of every stage that has
+/// copies on several ranks. All stays on queue 0, so the result is a complete
+/// program that runs strictly in host order. Fails on an order that cannot run, and leaves it as
 /// it was. The order must be well-formed.
 Result<TransferStatistics> insertTransfers(Program &order,
                                            const TransferOptions &options = {});

@@ -37,16 +37,25 @@ void placeBothWays(Problem &problem);
 
 /// F of all micro-batches one at a time, each followed by its B.
 Result<Program> naive(const Problem &problem);
-/// All F, then all B, both ascending.
+struct GPipeOptions {
+  bool descending = false; ///< backwards from the last micro-batch to the first
+  bool recompute = false;  ///< R before every B
+};
+/// All F, then all B, both ascending unless told otherwise.
+Result<Program> gpipe(const Problem &problem, const GPipeOptions &options);
 Result<Program> gpipe(const Problem &problem);
 /// 1F1B (DAPPLE, PipeDream-Flush).
 Result<Program> oneForwardOneBackward(const Problem &problem);
+/// Eager 1F1B: twice the warm-up, which hides the latency of transfers.
+Result<Program> eagerOneForwardOneBackward(const Problem &problem);
 /// ZB-V, the order written down by hand. Placed in a V.
 Result<Program> zbV(const Problem &problem);
 /// DualPipeV, DualPipe cut in half. Placed in a V.
 Result<Program> dualPipeV(const Problem &problem);
 /// DualPipe. Placed both ways.
 Result<Program> dualPipe(const Problem &problem);
+/// Chimera. Placed both ways.
+Result<Program> chimera(const Problem &problem);
 
 // Zero-bubble families of one stage a rank; their backwards are split.
 Result<Program> zbH1(const Problem &problem);

@@ -59,7 +59,6 @@
 #include "Family.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <span>
 
@@ -181,9 +180,7 @@ Result<Program> dualPipe(const Problem &problem) {
   Result<Program> order = emptyOrderBothWays(problem, "dualpipe");
   if (!order)
     return order;
-  std::array<std::vector<int32_t>, 2> microbatches; // of the chains
-  for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
-    microbatches[problem.chainOf(mb)].push_back(mb);
+  const auto microbatches = microbatchesOfChains(problem);
   const int32_t p = problem.numRanks;
   for (int32_t r = 0; r < p; ++r) {
     const int32_t before = std::min(r, p - 1 - r);

@@ -230,4 +230,12 @@ Result<Program> emptyOrderBothWays(const Problem &problem,
   return order;
 }
 
+std::array<std::vector<int32_t>, 2>
+microbatchesOfChains(const Problem &problem) {
+  std::array<std::vector<int32_t>, 2> microbatches;
+  for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
+    microbatches[problem.chainOf(mb)].push_back(mb);
+  return microbatches;
+}
+
 } // namespace penstock

@@ -10,6 +10,7 @@
 
 #include "penstock/Schedule/Schedule.h"
 
+#include <array>
 #include <string_view>
 
 namespace penstock {
@@ -43,6 +44,10 @@ Result<Program> emptyOrderBothWays(const Problem &problem,
 /// again, and so on.
 Result<Program> emptyOrderLooped(const Problem &problem,
                                  std::string_view family);
+
+/// The micro-batches of each of two chains, ascending.
+std::array<std::vector<int32_t>, 2>
+microbatchesOfChains(const Problem &problem);
 
 inline Instruction action(Op op, int32_t stage, int32_t microbatch) {
   Instruction inst;

@@ -128,7 +128,9 @@ TEST(InsertTransfers, TwoChains) {
   Problem problem = pipeline(2, 2);
   problem.placement = {0, 1, 1, 0};
   problem.chains = {0, 1};
+  problem.stages[1].bytes.gradients = 40;
   Result<Program> program = naive(problem);
+  appendSteps(*program);
   ASSERT_TRUE(insertTransfers(*program));
   EXPECT_EQ(listing(program->ranks[0]), "forward 0 mb 0\n"
                                         "send activation 0 mb 0 to 1\n"
@@ -137,7 +139,56 @@ TEST(InsertTransfers, TwoChains) {
                                         "backward 0 mb 0\n"
                                         "forward 1 mb 1\n"
                                         "backward 1 mb 1\n"
-                                        "send gradient 1 mb 1 to 1\n");
+                                        "send gradient 1 mb 1 to 1\n"
+                                        "all_reduce 0\n"
+                                        "all_reduce 1\n"
+                                        "step\n");
+  EXPECT_EQ(program->rankSets, (std::vector<std::vector<int32_t>>{{0, 1}}));
+  for (const RankProgram &rank : program->ranks) {
+    const Instruction &sum = rank.instructions[rank.instructions.size() - 2];
+    EXPECT_EQ(sum.stage, 1);
+    EXPECT_EQ(sum.bytes, 40);
+    EXPECT_EQ(sum.peer, 0);
+    EXPECT_NE(sum.comm, rank.instructions[0].comm);
+  }
+  EXPECT_TRUE(verify(*program).accepted());
+}
+
+TEST(InsertTransfers, SumsOnlyWhatHasCopiesOnSeveralRanks) {
+  Problem problem = pipeline(3, 2);
+  problem.placement = {0, 1, 2, 0, 2, 1};
+  problem.chains = {0, 1};
+  Result<Program> program = naive(problem);
+  ASSERT_TRUE(insertTransfers(*program));
+  auto tail = [&](int rank) {
+    std::string text = listing(program->ranks[rank]);
+    return text.substr(std::min(text.size(), text.find("all_reduce")));
+  };
+  EXPECT_EQ(tail(0), "");
+  EXPECT_EQ(tail(1), "all_reduce 1\nall_reduce 2\n");
+  EXPECT_EQ(tail(2), "all_reduce 1\nall_reduce 2\n");
+  EXPECT_EQ(program->rankSets, (std::vector<std::vector<int32_t>>{{1, 2}}));
+}
+
+TEST(InsertTransfers, RefusesAStepBeforeTheSumOfGradients) {
+  Problem problem = pipeline(2, 2);
+  problem.placement = {0, 1, 1, 0};
+  problem.chains = {0, 1};
+  Result<Program> program = naive(problem);
+  Instruction step;
+  step.op = Op::Step;
+  step.stage = 1;
+  auto &list = program->ranks[1].instructions;
+  list.insert(list.begin() + 2, step);
+  const Program before = *program;
+  Result<TransferStatistics> statistics = insertTransfers(*program);
+  ASSERT_FALSE(statistics);
+  EXPECT_EQ(statistics.message(),
+            "`step 1` stands before the last action of rank 1, but stages with "
+            "copies on several ranks sum their gradients behind it; put the "
+            "step there");
+  EXPECT_EQ(statistics.failure().site, (Site{1, 2}));
+  EXPECT_EQ(*program, before);
 }
 
 TEST(InsertTransfers, KeepsOtherInstructionsInPlace) {

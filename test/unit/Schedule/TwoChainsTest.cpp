@@ -81,22 +81,63 @@ TEST(DualPipe, IsDualPipeVOnEitherHalf) {
   }
 }
 
-TEST(DualPipe, TakesTheChainsThatTheMicrobatchesHave) {
-  Problem problem = bothWays(2, 5);
-  problem.chains = {1, 0, 0, 1, 0};
-  checked(dualPipe(problem));
-  problem.chains = {0, 0, 0, 0, 0};
-  checked(dualPipe(problem));
+//===----------------------------------------------------------------------===//
+// Chimera
+//===----------------------------------------------------------------------===//
+
+// S. Li, T. Hoefler (arXiv:2107.06925), figure 2: micro-batches 0 and 1 go
+// down, 2 and 3 go up.
+TEST(Chimera, Order) {
+  Result<Program> order = chimera(bothWays(4, 4));
+  ASSERT_TRUE(order) << order.message();
+  EXPECT_EQ(listing(order->ranks[0]), "0F0 0F1 3F2 3B2 3F3 3B3 0B0 0B1");
+  EXPECT_EQ(listing(order->ranks[1]), "1F0 2F2 1F1 2F3 2B2 1B0 2B3 1B1");
+  EXPECT_EQ(listing(order->ranks[2]), "1F2 2F0 1F3 2F1 2B0 1B2 2B1 1B3");
+  EXPECT_EQ(listing(order->ranks[3]), "0F2 0F3 3F0 3B0 3F1 3B1 0B2 0B3");
+}
+
+TEST(Chimera, ClosedForms) {
+  for (int32_t p = 2; p <= 16; p += 2)
+    for (int32_t m : {1, 2, p - 1, p, p + 1, 2 * p, 3 * p}) {
+      SCOPED_TRACE("p=" + std::to_string(p) + " m=" + std::to_string(m));
+      const Timing equal = checked(chimera(bothWays(p, m, cost(1, 0.5, 0.5))));
+      const Timing timing = checked(chimera(bothWays(p, m)));
+      EXPECT_LE(largestPeak(timing), std::min(m, p));
+      if (m % p != 0)
+        continue;
+      EXPECT_EQ(equal.makespan, 2 * m + p - 2);
+      if (m == p) {
+        EXPECT_EQ(timing.makespan, 3 * m + 2 * (p - 2));
+      }
+      for (int32_t r = 0; r < p; ++r)
+        EXPECT_EQ(timing.ranks[r].peakActivations,
+                  std::min(p, p / 2 + 1 + std::min(r, p - 1 - r)));
+    }
+}
+
+// Units that follow each other, where a backward takes two forwards.
+TEST(Chimera, Figures) {
+  auto excess = [](int32_t p, int32_t m) {
+    return simulated(chimera(bothWays(p, m))).makespan - 3 * m;
+  };
+  EXPECT_EQ(excess(4, 4), 4);
+  EXPECT_EQ(excess(8, 8), 12);
+  EXPECT_EQ(excess(4, 8), 6);
+  EXPECT_EQ(excess(4, 16), 10);
+  EXPECT_EQ(excess(8, 16), 18);
+  EXPECT_EQ(excess(8, 32), 30);
 }
 
 //===----------------------------------------------------------------------===//
 // All of them
 //===----------------------------------------------------------------------===//
 
-static constexpr Family kTwoChains[] = {{"dualpipe", dualPipe}};
+static constexpr Family kTwoChains[] = {{"dualpipe", dualPipe},
+                                        {"chimera", chimera}};
 
 TEST(TwoChains, TimelinesInTheSources) {
   expectTimelineInSource(dualPipe(bothWays(4, 8)), "DualPipe");
+  expectTimelineInSource(chimera(bothWays(4, 8)), "Chimera");
 }
 
 TEST(TwoChains, PlaceBothWays) {
@@ -115,6 +156,24 @@ TEST(TwoChains, TakeAnyNamesOfTheRanks) {
     for (int32_t r = 0; r < 4; ++r)
       EXPECT_EQ(renamed->ranks[problem.placement[r]], order->ranks[r]);
   }
+}
+
+TEST(TwoChains, TakeTheChainsThatTheMicrobatchesHave) {
+  for (const Family &family : kTwoChains) {
+    Problem problem = bothWays(2, 5);
+    problem.chains = {1, 0, 0, 1, 0};
+    checked(family.generate(problem));
+    problem.chains = {0, 0, 0, 0, 0};
+    checked(family.generate(problem));
+  }
+}
+
+TEST(TwoChains, OneMicrobatchIsTheNaiveOrder) {
+  for (int32_t p = 2; p <= 6; p += 2)
+    for (const Family &family : kTwoChains)
+      EXPECT_EQ(withoutSplit(family.generate(bothWays(p, 1))),
+                *naive(bothWays(p, 1)))
+          << family.name << " p=" << p;
 }
 
 TEST(TwoChains, RefuseWhatTheyCannotSchedule) {

@@ -108,6 +108,20 @@ inline std::vector<int64_t> peaks(const Timing &timing) {
   return result;
 }
 
+/// Every I as B, without the W: nobody waits for W.
+inline Program withoutSplit(Result<Program> order) {
+  EXPECT_TRUE(order) << order.message();
+  for (RankProgram &rank : order->ranks) {
+    std::erase_if(rank.instructions, [](const Instruction &inst) {
+      return inst.op == Op::BackwardWeight;
+    });
+    for (Instruction &inst : rank.instructions)
+      if (inst.op == Op::BackwardInput)
+        inst.op = Op::Backward;
+  }
+  return *order;
+}
+
 inline int64_t largestPeak(const Timing &timing) {
   int64_t peak = 0;
   for (const RankTiming &rank : timing.ranks)

@@ -1,0 +1,85 @@
+//===- Chimera.cpp - Two pipelines that fill each other's bubbles ---------===//
+//
+// A down pipeline has stage s on rank s, an up pipeline stage s on rank p-1-s.
+// Micro-batch k of either one, k = u p/2 + j with j < p/2, is the j-th of unit
+// u and has one slot of unit time for each action:
+//
+//   F of stage s   s + 2j + 2pu
+//   B of stage s   2p-1-s + 2j + 2pu
+//
+// On a rank no two actions have the same slot, and those of both pipelines run
+// in the order of their slots.
+//
+// p = 4, m = 8, F = 1, B = 2, micro-batches 0 to 3 down:
+//
+//   rank 0 F0F1..F4B4--F5B5--..B0--F2..B1--F3F6B6--F7B7--..B2--....B3--
+//   rank 1 ..F0F4F1F5..B4--B0--B5--B1--F2F6..F3F7..B6--B2--B7--B3--....
+//   rank 2 ..F4F0F5F1..B0--B4--B1--B5--F6F2..F7F3..B2--B6--B3--B7--....
+//   rank 3 F4F5..F0B0--F1B1--..B4--F6..B5--F7F2B2--F3B3--..B6--....B7--
+//   time   |0        |5        |10       |15       |20       |25
+//
+// Constraint  one stage of either pipeline on every rank, an even number of
+//             ranks; any m >= 1
+// Bubble      (p-2) of 2m + p-2, as a fraction, for F = B and m a multiple of
+//             p; for B = 2F and m = p, (p-2) of 3m/2 + p-2, and more than that
+//             where units follow each other
+// Peak        min(p, p/2 + 1 + min(r, p-1-r)) stage activations on rank r for m
+//             a multiple of p
+// Parameters  twice: the two copies of a stage sum their gradients before the
+//             optimizer step
+//
+// S. Li, T. Hoefler, Chimera, SC 2021 (arXiv:2107.06925), without the variants
+// that double forwards or halve backwards.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Family.h"
+
+#include <algorithm>
+#include <array>
+
+namespace penstock {
+
+namespace {
+/// The actions of one kind on one rank, by ascending slot.
+struct Actions {
+  Op op;
+  int32_t stage;
+  const std::vector<int32_t> &microbatches; ///< of the pipeline
+  int64_t first;                            ///< slot of the first one
+  size_t next = 0;
+};
+} // namespace
+
+Result<Program> chimera(const Problem &problem) {
+  Result<Program> order = emptyOrderBothWays(problem, "chimera");
+  if (!order)
+    return order;
+  const auto microbatches = microbatchesOfChains(problem);
+  const int32_t p = problem.numRanks;
+  auto slotOf = [p](const Actions &actions) {
+    const auto k = static_cast<int64_t>(actions.next);
+    return actions.first + k / (p / 2) * 2 * p + k % (p / 2) * 2;
+  };
+  for (int32_t r = 0; r < p; ++r) {
+    auto &list = order->ranks[problem.placement[r]].instructions;
+    list.reserve(2 * static_cast<size_t>(problem.numMicrobatches) + 1);
+    const auto &[down, up] = microbatches;
+    Actions all[] = {{Op::Forward, r, down, r},
+                     {Op::Backward, r, down, 2 * p - 1 - r},
+                     {Op::Forward, p - 1 - r, up, p - 1 - r},
+                     {Op::Backward, p - 1 - r, up, p + r}};
+    for (int32_t i = 0; i < 2 * problem.numMicrobatches; ++i) {
+      Actions *first = nullptr;
+      for (Actions &actions : all)
+        if (actions.next < actions.microbatches.size() &&
+            (!first || slotOf(actions) < slotOf(*first)))
+          first = &actions;
+      list.push_back(
+          action(first->op, first->stage, first->microbatches[first->next++]));
+    }
+  }
+  return order;
+}
+
+} // namespace penstock
