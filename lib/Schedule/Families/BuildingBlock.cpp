@@ -30,6 +30,9 @@ namespace {
 enum Kind : int32_t { F0, F1, I1, I0, W1, W0 };
 constexpr int32_t kNumKinds = 6, kPeriod = 6, kNone = -1;
 
+/// Time and memory grow with more than the square of the ranks.
+constexpr int32_t kMostRanks = 1024;
+
 class Grid {
 public:
   Grid(int32_t numRanks, int32_t numMicrobatches,
@@ -237,6 +240,11 @@ Result<Program> repeatBlock(const Problem &problem, std::string_view family,
   if (!order)
     return order;
   const int32_t m = problem.numMicrobatches, p = problem.numRanks;
+  if (p > kMostRanks)
+    return refuse(family, std::to_string(p) +
+                              " ranks are too many for it; "
+                              "give at most " +
+                              std::to_string(kMostRanks));
   Grid grid(p, m, slotsOf);
   grid.squeeze();
   grid.reorder();

@@ -206,6 +206,13 @@ TEST(VMin, ClosedForms) {
     }
 }
 
+TEST(VHalf, RefusesSoManyRanksThatItTakesTooLong) {
+  EXPECT_EQ(vHalf(snake(1025, 2, 1)).message(),
+            "v_half: 1025 ranks are too many for it; give at most 1024");
+  EXPECT_EQ(vMin(snake(1025, 2, 1)).message(),
+            "v_min: 1025 ranks are too many for it; give at most 1024");
+}
+
 // V-Half keeps its bubble while W + 2I >= 2F and W + 2F >= 2I.
 TEST(VHalf, UnequalTimes) {
   auto idles = [](auto generate, StageCost c) {
