@@ -11,6 +11,10 @@ if(PENSTOCK_SANITIZE)
     -fsanitize=${PENSTOCK_SANITIZE})
 endif()
 
+if(PENSTOCK_FUZZ)
+  target_compile_options(penstock_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # penstock_add_library(Name sources... LINK libs...): static library
 # Penstock<Name> without LLVM.
 function(penstock_add_library name)
