@@ -201,7 +201,7 @@ static int64_t most(const std::vector<CapacityRun::State> &state) {
 /// Lowers the need of channel after channel while the program still ends.
 /// False when the work was too much for that.
 static bool lower(CapacityRun &run, std::vector<CapacityRun::State> &need) {
-  constexpr size_t kBudget = 1 << 22; // instructions to run
+  constexpr size_t kBudget = 1 << 20; // instructions to run
   std::vector<uint32_t> limits;
   for (const CapacityRun::State &s : need)
     limits.push_back(s.peak);

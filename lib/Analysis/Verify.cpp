@@ -99,8 +99,13 @@ static void checkDeadlocks(const Program &program, const Channels &channels,
   const DeadlockResult closure =
       checkDeadlock(program, channels, Semantics::Closure);
   verdict.deadlockFree = closure.ok;
-  // Closure implies documented, and that is capacity 0.
-  verdict.minCapacity = closure.ok ? 0 : minCapacity(program);
+  if (closure.ok) {
+    verdict.minCapacity = 0; // Closure implies documented.
+  } else {
+    CapacityNeed need = capacityNeed(program, channels, Semantics::Documented);
+    verdict.minCapacity = need.least;
+    verdict.buffers = std::move(need.channels);
+  }
   verdict.documentedOk = verdict.minCapacity == 0;
   verdict.cycle = closure.cycle;
   if (!closure.ok)

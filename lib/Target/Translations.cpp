@@ -3,7 +3,9 @@
 #include "penstock/Target/Translations.h"
 #include "penstock/Analysis/Certify.h"
 #include "penstock/Analysis/Timeline.h"
+#include "penstock/Analysis/Verify.h"
 #include "penstock/Dialect/Pipe/IR/Convert.h"
+#include "penstock/Import/TorchCsv.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 #include "penstock/Target/Report.h"
@@ -34,6 +36,19 @@ static llvm::cl::opt<unsigned> &columns() {
   static llvm::cl::opt<unsigned> option(
       "columns", llvm::cl::desc("Longest line of --pipe-to-text"),
       llvm::cl::init(160));
+  return option;
+}
+
+/// How torch issues the transfers of a schedule.
+static llvm::cl::opt<Fifo> &fifo() {
+  static llvm::cl::opt<Fifo> option(
+      "fifo",
+      llvm::cl::desc("What the transfers of --torch-csv-to-pipe share"),
+      llvm::cl::values(
+          clEnumValN(Fifo::Rank, "rank", "one FIFO per rank (default)"),
+          clEnumValN(Fifo::Pair, "pair", "one FIFO per pair of ranks"),
+          clEnumValN(Fifo::Edge, "edge", "one FIFO per directed edge")),
+      llvm::cl::init(Fifo::Rank));
   return option;
 }
 
@@ -130,6 +145,57 @@ static LogicalResult toText(Operation *module, raw_ostream &os) {
   return success();
 }
 
+/// Whether torch comes to the end of a file with communication, with an eager
+/// communicator.
+static bool endsInTorch(StringRef text) {
+  Result<TorchTable> table = readTorchCsv({text.data(), text.size()});
+  return table && setFifos(table->program, Fifo::Rank) &&
+         checkDeadlock(table->program, Semantics::Closure).ok;
+}
+
+static LogicalResult toTorchCsv(Operation *module, raw_ostream &os) {
+  FailureOr<ExtractedProgram> extracted = extract(module);
+  if (failed(extracted))
+    return failure();
+  Result<std::string> text = writeTorchCsv(extracted->program);
+  if (!text)
+    return emitAt(*extracted, text.failure().site) << text.message();
+  if (!extracted->program.isOrder() && !endsInTorch(*text))
+    emitWarning(extracted->schedule.getLoc())
+        << "schedule @" << extracted->schedule.getSymName()
+        << " deadlocks in torch with one communicator per rank; "
+           "penstock-check says why";
+  os << *text;
+  return success();
+}
+
+static OwningOpRef<Operation *> fromTorchCsv(StringRef source,
+                                             MLIRContext *context) {
+  context->loadDialect<PipeDialect>();
+  Location loc = UnknownLoc::get(context);
+  auto fail = [&](const std::string &why) {
+    emitError(loc) << why;
+    return OwningOpRef<Operation *>();
+  };
+  Result<TorchTable> table = readTorchCsv({source.data(), source.size()});
+  if (!table)
+    return fail(table.message());
+  Program &program = table->program;
+  Status status = wellFormed(program);
+  if (!status)
+    return fail(describeCell(*table, status.failure().site) + ": " +
+                status.message());
+  if (table->format == TorchFormat::ComputeComms)
+    if (status = setFifos(program, fifo()); !status)
+      return fail(describeCell(*table, status.failure().site) + ": " +
+                  status.message());
+  OwningOpRef<ModuleOp> module = ModuleOp::create(loc);
+  OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
+  if (failed(createSchedule(builder, loc, program)))
+    return {};
+  return OwningOpRef<Operation *>(module.release());
+}
+
 static OwningOpRef<Operation *> fromProgram(StringRef source,
                                             MLIRContext *context) {
   context->loadDialect<PipeDialect>();
@@ -152,6 +218,7 @@ void penstock::registerTranslations() {
   using namespace pipe;
   scheduleName();
   columns();
+  fifo();
   auto dialects = [](DialectRegistry &registry) {
     registry.insert<PipeDialect>();
   };
@@ -164,6 +231,14 @@ void penstock::registerTranslations() {
   TranslateFromMLIRRegistration("pipe-to-report",
                                 "Write time, memory and verdicts as JSON",
                                 toReport, dialects);
+  TranslateFromMLIRRegistration(
+      "pipe-to-torch-csv",
+      "Write an order (compute_only) or a program (compute_comms) for "
+      "torch.distributed.pipelining",
+      toTorchCsv, dialects);
+  TranslateToMLIRRegistration(
+      "torch-csv-to-pipe", "Read a schedule of torch.distributed.pipelining",
+      TranslateStringRefToMLIRFunction(fromTorchCsv), dialects);
   TranslateToMLIRRegistration("program-to-pipe", "Read a program file (.psp)",
                               TranslateStringRefToMLIRFunction(fromProgram),
                               dialects);

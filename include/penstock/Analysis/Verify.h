@@ -185,8 +185,8 @@ struct CapacityNeed {
   std::optional<int64_t> least;
   /// The channels that must buffer something, by communicator, source and
   /// destination. With room for these messages and no others the program
-  /// terminates. Where two channels can stand in for each other, the later one
-  /// is asked.
+  /// terminates. Where two channels can stand in for each other, only one of
+  /// them is here.
   std::vector<ChannelNeed> channels;
   /// No entry can be less while the others stay. False for programs so large
   /// that trying would take too long.
@@ -216,6 +216,7 @@ struct Verdict {
   bool documentedOk = false;
   std::vector<Site> cycle; ///< closure's cycle, when there is one
   std::optional<int64_t> minCapacity;
+  std::vector<ChannelNeed> buffers; ///< that are enough: capacityNeed()
   /// Whether the program ends, under documented semantics, where queues are no
   /// more than the host's issue order. If not while it is deadlock-free, it
   /// needs queues that really run side by side, which is a warning. Not set

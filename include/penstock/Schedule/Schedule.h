@@ -50,6 +50,11 @@ Result<Program> oneForwardOneBackward(const Problem &problem);
 Result<Program> eagerOneForwardOneBackward(const Problem &problem);
 /// ZB-V, the order written down by hand. Placed in a V.
 Result<Program> zbV(const Problem &problem);
+/// V-Half and V-Min: half and a third of the memory of 1F1B. Placed in a V.
+Result<Program> vHalf(const Problem &problem);
+Result<Program> vMin(const Problem &problem);
+/// Hanayo. Placed in `waves` waves, 2 stages a rank in each.
+Result<Program> hanayo(const Problem &problem, int32_t waves = 1);
 /// DualPipeV, DualPipe cut in half. Placed in a V.
 Result<Program> dualPipeV(const Problem &problem);
 /// DualPipe. Placed both ways.

@@ -46,8 +46,8 @@ struct Actions {
   Op op;
   int32_t stage;
   const std::vector<int32_t> &microbatches; ///< of the pipeline
-  int64_t first;                            ///< slot of the first one
-  size_t next = 0;
+  int64_t slot;                             ///< of the next one
+  uint32_t next = 0;
 };
 } // namespace
 
@@ -56,27 +56,25 @@ Result<Program> chimera(const Problem &problem) {
   if (!order)
     return order;
   const auto microbatches = microbatchesOfChains(problem);
+  const auto &[down, up] = microbatches;
   const int32_t p = problem.numRanks;
-  auto slotOf = [p](const Actions &actions) {
-    const auto k = static_cast<int64_t>(actions.next);
-    return actions.first + k / (p / 2) * 2 * p + k % (p / 2) * 2;
-  };
   for (int32_t r = 0; r < p; ++r) {
     auto &list = order->ranks[problem.placement[r]].instructions;
     list.reserve(2 * static_cast<size_t>(problem.numMicrobatches) + 1);
-    const auto &[down, up] = microbatches;
     Actions all[] = {{Op::Forward, r, down, r},
                      {Op::Backward, r, down, 2 * p - 1 - r},
                      {Op::Forward, p - 1 - r, up, p - 1 - r},
                      {Op::Backward, p - 1 - r, up, p + r}};
-    for (int32_t i = 0; i < 2 * problem.numMicrobatches; ++i) {
+    for (int64_t i = 0; i < 2 * int64_t(problem.numMicrobatches); ++i) {
       Actions *first = nullptr;
       for (Actions &actions : all)
         if (actions.next < actions.microbatches.size() &&
-            (!first || slotOf(actions) < slotOf(*first)))
+            (!first || actions.slot < first->slot))
           first = &actions;
       list.push_back(
           action(first->op, first->stage, first->microbatches[first->next++]));
+      const bool lastOfUnit = first->next % uint32_t(p / 2) == 0;
+      first->slot += lastOfUnit ? p + 2 : 2;
     }
   }
   return order;

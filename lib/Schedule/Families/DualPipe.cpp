@@ -124,9 +124,10 @@ private:
 
 void Merger::run(int32_t e, int32_t d) {
   const int32_t h = d + e + 1, n = std::max(m, 2 * h);
-  list.reserve(
-      2 * (streams[0].microbatches.size() + streams[1].microbatches.size()) +
-      2 * d + e + 2); // the W, and a step
+  const size_t numMicrobatches =
+      streams[0].microbatches.size() + streams[1].microbatches.size();
+  list.reserve(2 * numMicrobatches + // and the W, and a step
+               std::min(numMicrobatches, size_t(2 * d + e + 1)) + 1);
   repeat(2 * d, [&](int32_t k) { forward(0, k); });
   repeat(e + 1, [&](int32_t k) {
     forward(0, 2 * d + k);

@@ -171,9 +171,9 @@ TEST(Capacity, UnmatchedSendNeedsOneReceiveNone) {
 
 /// What the search for a least set of buffers costs is bounded.
 TEST(Capacity, LargeProgramsAreNotLowered) {
-  const Program program = breadthFirstForward(2, 2, 1 << 18);
+  const Program program = breadthFirstForward(2, 2, 1 << 16);
   const CapacityNeed need = capacityNeed(program);
-  EXPECT_EQ(need.least, 1 << 17);
+  EXPECT_EQ(need.least, 1 << 15);
   EXPECT_FALSE(need.minimal);
   EXPECT_FALSE(need.channels.empty());
 }

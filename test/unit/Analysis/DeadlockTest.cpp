@@ -285,6 +285,8 @@ TEST(Cases, C25) {
   EXPECT_EQ(verdict.findings[0].rule, Rule::Deadlock);
   EXPECT_FALSE(verdict.deadlockFree || verdict.documentedOk);
   EXPECT_EQ(verdict.minCapacity, 1);
+  ASSERT_EQ(verdict.buffers.size(), 1u);
+  EXPECT_EQ(verdict.buffers[0].message, (Site{0, 3}));
   EXPECT_EQ(verdict.cycle.size(), 4u);
 }
 

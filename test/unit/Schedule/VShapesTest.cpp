@@ -144,13 +144,103 @@ TEST(DualPipeV, Figures) {
 }
 
 //===----------------------------------------------------------------------===//
+// V-Half and V-Min
+//===----------------------------------------------------------------------===//
+
+/// The F and I of a rank.
+static std::string withoutWeights(RankProgram rank) {
+  std::erase_if(rank.instructions, [](const Instruction &inst) {
+    return inst.op == Op::BackwardWeight;
+  });
+  return listing(rank);
+}
+
+// The generator of the paper, sail-sg/zero-bubble-pipeline-parallelism, puts
+// some W elsewhere.
+TEST(VHalf, Order) {
+  Result<Program> order = vHalf(snake(4, 2, 6));
+  ASSERT_TRUE(order) << order.message();
+  const char *lists[] = {
+      "0F0 0F1 0F2 0F3 0F4 7F0 7I0 7F1 7I1 7F2 0I0 7I2 7F3 0F5 0I1 7I3 7F4 7I4 "
+      "0I2 7F5 7I5 0I3 0I4 0I5",
+      "1F0 1F1 1F2 1F3 6F0 6F1 6I0 6F2 6I1 1I0 1F4 6F3 6I2 1I1 1F5 6F4 6I3 1I2 "
+      "6I4 6F5 1I3 6I5 1I4 1I5",
+      "2F0 2F1 2F2 5F0 5F1 5F2 5I0 2F3 5I1 2I0 5F3 2F4 2I1 5I2 5F4 2F5 2I2 5I3 "
+      "5F5 5I4 2I3 2I4 5I5 2I5",
+      "3F0 4F0 3F1 4F1 3F2 4F2 4I0 3I0 3F3 4F3 4I1 3I1 3F4 4F4 4I2 3I2 3F5 4F5 "
+      "4I3 3I3 4I4 3I4 4I5 3I5"};
+  for (int r = 0; r < 4; ++r)
+    EXPECT_EQ(withoutWeights(order->ranks[r]), lists[r]);
+  const Timing timing = simulated(order);
+  EXPECT_EQ(idle(timing), 5);
+  EXPECT_EQ(peaks(timing), std::vector<int64_t>(4, 6));
+}
+
+// P. Qi et al. (arXiv:2405.15362): the offsets of the building blocks, and what
+// follows from them.
+TEST(VHalf, ClosedForms) {
+  for (int32_t p = 1; p <= 16; ++p)
+    for (int32_t m : {1, p, 2 * p - 1, 2 * p, 2 * p + 1, 4 * p}) {
+      SCOPED_TRACE("p=" + std::to_string(p) + " m=" + std::to_string(m));
+      const Timing timing = checked(vHalf(snake(p, 2, m)));
+      EXPECT_LE(largestPeak(timing), (p + 2) / 2 * 2);
+      if (m < 2 * p)
+        continue;
+      EXPECT_EQ(largestPeak(timing), (p + 2) / 2 * 2);
+      EXPECT_EQ(idle(timing), p <= 2       ? p - 1
+                              : p % 2 == 0 ? 3 * p - 7
+                                           : 3 * p - 4);
+    }
+}
+
+TEST(VMin, ClosedForms) {
+  for (int32_t p = 1; p <= 16; ++p)
+    for (int32_t m : {1, p, 2 * p - 1, 2 * p, 2 * p + 1, 4 * p}) {
+      SCOPED_TRACE("p=" + std::to_string(p) + " m=" + std::to_string(m));
+      const Timing timing = checked(vMin(snake(p, 2, m)));
+      EXPECT_LE(largestPeak(timing), (p + 4) / 3 * 2);
+      if (m < 2 * p)
+        continue;
+      EXPECT_EQ(largestPeak(timing), (p + 4) / 3 * 2);
+      EXPECT_EQ(idle(timing), p == 1 ? 0 : p % 3 == 0 ? 4 * p - 7 : 4 * p - 5);
+    }
+}
+
+TEST(VHalf, RefusesSoManyRanksThatItTakesTooLong) {
+  EXPECT_EQ(vHalf(snake(1025, 2, 1)).message(),
+            "v_half: 1025 ranks are too many for it; give at most 1024");
+  EXPECT_EQ(vMin(snake(1025, 2, 1)).message(),
+            "v_min: 1025 ranks are too many for it; give at most 1024");
+}
+
+// V-Half keeps its bubble while W + 2I >= 2F and W + 2F >= 2I.
+TEST(VHalf, UnequalTimes) {
+  auto idles = [](auto generate, StageCost c) {
+    std::vector<double> result;
+    for (int32_t m : {16, 32, 64})
+      result.push_back(idle(simulated(generate(snake(8, 2, m, c)))));
+    return result;
+  };
+  using Idles = std::vector<double>;
+  EXPECT_EQ(idles(vMin, cost(3, 4, 2)), (Idles{183, 279, 471}));
+  EXPECT_EQ(idles(vHalf, cost(3, 4, 2)), (Idles{81, 81, 81}));
+  EXPECT_EQ(idles(vHalf, cost(1, 2, 0.5)), (Idles{58, 82, 130}));
+  EXPECT_EQ(idles(vMin, cost(1, 2, 0.5)), (Idles{114, 194, 354}));
+}
+
+//===----------------------------------------------------------------------===//
 // All of them
 //===----------------------------------------------------------------------===//
 
-static constexpr Family kVShapes[] = {{"zb_v", zbV}, {"dualpipe_v", dualPipeV}};
+static constexpr Family kVShapes[] = {{"zb_v", zbV},
+                                      {"dualpipe_v", dualPipeV},
+                                      {"v_half", vHalf},
+                                      {"v_min", vMin}};
 
 TEST(VShapes, TimelinesInTheSources) {
   expectTimelineInSource(zbV(snake(3, 2, 5)), "ZBV");
+  expectTimelineInSource(vHalf(snake(3, 2, 4)), "VHalf");
+  expectTimelineInSource(vMin(snake(3, 2, 4)), "VMin");
   expectTimelineInSource(dualPipeV(snake(2, 2, 4)), "DualPipe");
 }
 
