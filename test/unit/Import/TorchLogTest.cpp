@@ -168,7 +168,7 @@ TEST(TorchLog, Row3DeferredReceivesSwapTensors) {
     ASSERT_FALSE(verdict.accepted());
     EXPECT_EQ(verdict.findings[0].rule, Rule::Structure);
     EXPECT_EQ(verdict.findings[0].message.substr(0, 37),
-              "message 2 from rank 0 to rank 1 on co");
+              "`send activation 0 mb 2 to 1` arrives");
   }
   // Without deferral torch's own order is right.
   const TorchTable before = asTorchRunsIt(inV(2, 3, zbV));
