@@ -1,0 +1,366 @@
+//===- Oracle.cpp - Whether a program is right, by definition -------------===//
+
+#include "Oracle.h"
+
+#include "penstock/Analysis/Interpret.h"
+#include "penstock/Program/File.h"
+
+#include <bitset>
+#include <map>
+#include <tuple>
+
+using namespace penstock;
+
+namespace {
+
+using Tag = std::tuple<TensorKind, int32_t, int32_t>;
+Tag tagOf(const Tensor &tensor) {
+  return {tensor.kind, tensor.stage, tensor.microbatch};
+}
+
+//===----------------------------------------------------------------------===//
+// Transfers and actions
+//===----------------------------------------------------------------------===//
+
+/// The k-th transfer of a direction between two ranks on a communicator, with
+/// k counted anew for every transfer; null when there is none.
+const Instruction *partnerOf(const Program &program, size_t rank, size_t i) {
+  const Instruction &own = program.ranks[rank].instructions[i];
+  auto isSame = [](const Instruction &a, Op op, int32_t peer, uint16_t comm) {
+    return a.op == op && a.peer == peer && a.comm == comm;
+  };
+  size_t before = 0;
+  for (size_t k = 0; k < i; ++k)
+    before +=
+        isSame(program.ranks[rank].instructions[k], own.op, own.peer, own.comm);
+  const Op other = own.op == Op::Send ? Op::Recv : Op::Send;
+  for (const Instruction &there : program.ranks[own.peer].instructions)
+    if (isSame(there, other, static_cast<int32_t>(rank), own.comm) &&
+        before-- == 0)
+      return &there;
+  return nullptr;
+}
+
+/// From the rank that makes a tensor to the one that reads it, in full size.
+bool goesRight(const Problem &problem, int32_t rank, const Instruction &inst) {
+  const bool up = inst.payload == Payload::Activation;
+  const int32_t reader = up ? inst.stage + 1 : inst.stage - 1;
+  if (reader < 0 || reader >= problem.numStages())
+    return false;
+  const int32_t from = problem.rankOf(inst.stage, inst.microbatch);
+  const int32_t to = problem.rankOf(reader, inst.microbatch);
+  const int32_t mine = inst.op == Op::Send ? from : to;
+  const int32_t other = inst.op == Op::Send ? to : from;
+  return mine == rank && other == inst.peer &&
+         inst.bytes ==
+             problem.stages[std::min(inst.stage, reader)].bytes.output;
+}
+
+bool holds(const Problem &problem, int32_t rank, int32_t stage) {
+  for (size_t k = 0; k < problem.placement.size(); ++k)
+    if (problem.placement[k] == rank &&
+        static_cast<int32_t>(k) % problem.numStages() == stage)
+      return true;
+  return false;
+}
+
+/// F stands before the backward of its stage and micro-batch.
+bool forwardsComeFirst(const RankProgram &rank) {
+  std::map<std::pair<int32_t, int32_t>, bool> hasForward;
+  for (const Instruction &inst : rank.instructions) {
+    bool &forward = hasForward[{inst.stage, inst.microbatch}];
+    if ((inst.op == Op::Backward || inst.op == Op::BackwardInput) && !forward)
+      return false;
+    forward |= inst.op == Op::Forward;
+  }
+  return true;
+}
+
+bool isComplete(const Program &program) {
+  const Problem &problem = program.problem;
+  std::map<std::tuple<Op, int32_t, int32_t>, int> actions;
+  std::map<std::tuple<Op, int32_t, int32_t>, int> uses; // op, rank, stage
+  std::map<Op, int> all;
+  // Sizes of a collective, by all that names it.
+  std::map<std::tuple<Op, uint16_t, int32_t, int32_t, int32_t>, int64_t> sizes;
+  for (int32_t r = 0; r < problem.numRanks; ++r) {
+    if (!forwardsComeFirst(program.ranks[r]))
+      return false;
+    for (const Instruction &inst : program.ranks[r].instructions) {
+      if (isAction(inst.op)) {
+        ++actions[{inst.op, inst.stage, inst.microbatch}];
+        if (problem.rankOf(inst.stage, inst.microbatch) != r)
+          return false;
+      } else if (isTransfer(inst.op)) {
+        if (!goesRight(problem, r, inst))
+          return false;
+      } else if (inst.op != Op::Offload && inst.op != Op::Reload &&
+                 inst.stage >= 0 && !holds(problem, r, inst.stage)) {
+        return false;
+      }
+      if (isCollective(inst.op) &&
+          sizes.try_emplace(
+                   {inst.op, inst.comm, inst.peer, inst.stage, inst.microbatch},
+                   inst.bytes)
+                  .first->second != inst.bytes)
+        return false;
+      if ((inst.op == Op::Step || inst.op == Op::ReduceGrad) &&
+          inst.microbatch < 0) {
+        ++all[inst.op];
+        for (int32_t s = 0; s < problem.numStages(); ++s)
+          if (inst.stage == s || (inst.stage < 0 && holds(problem, r, s)))
+            ++uses[{inst.op, r, s}];
+      }
+    }
+  }
+  for (int32_t s = 0; s < problem.numStages(); ++s) {
+    for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb) {
+      auto count = [&](Op op) { return actions[{op, s, mb}]; };
+      const int b = count(Op::Backward), i = count(Op::BackwardInput),
+                w = count(Op::BackwardWeight);
+      if (count(Op::Forward) != 1 || b + i != 1 || b + w != 1)
+        return false;
+    }
+    for (int32_t r = 0; r < problem.numRanks; ++r)
+      for (Op op : {Op::Step, Op::ReduceGrad})
+        if (all[op] > 0 && holds(problem, r, s) && uses[{op, r, s}] != 1)
+          return false;
+  }
+  return true;
+}
+
+//===----------------------------------------------------------------------===//
+// One rank
+//===----------------------------------------------------------------------===//
+
+constexpr size_t kMaxItems = 1024;
+
+/// What happens before what on a rank.
+class Order {
+public:
+  explicit Order(const RankProgram &rank) {
+    const auto &insts = rank.instructions;
+    std::vector<size_t> heads;
+    for (size_t i = 0; i < insts.size(); ++i) {
+      if (!insts[i].joined)
+        heads.push_back(i);
+      itemOf.push_back(heads.size() - 1);
+    }
+    heads.push_back(insts.size());
+    before.resize(heads.size() - 1);
+    for (size_t b = 0; b + 1 < heads.size(); ++b)
+      for (size_t a = 0; a < b; ++a) {
+        bool direct = insts[heads[a]].queue == insts[heads[b]].queue;
+        for (size_t x = heads[a]; x < heads[a + 1]; ++x) {
+          for (size_t y = heads[b]; y < heads[b + 1]; ++y)
+            direct |= usesComm(insts[x].op) && usesComm(insts[y].op) &&
+                      insts[x].comm == insts[y].comm;
+          const Instruction &head = insts[heads[b]];
+          for (size_t w = 0; w < head.numWaits; ++w)
+            direct |= rank.waits[head.firstWait + w] == x;
+        }
+        if (direct)
+          (before[b] |= before[a]).set(a);
+      }
+  }
+  /// Instruction a has ended when b starts.
+  bool operator()(size_t a, size_t b) const {
+    return before[itemOf[b]][itemOf[a]];
+  }
+
+private:
+  std::vector<size_t> itemOf;
+  std::vector<std::bitset<kMaxItems>> before;
+};
+
+/// A place on a rank that can be read and written.
+enum class Place { Slot, Tensor, Host, Gradients, Parameters };
+using Cell = std::tuple<Place, int32_t, Tag>;
+
+class RankOracle {
+public:
+  RankOracle(const Program &program, int32_t r, bool planned)
+      : problem(program.problem), rank(program.ranks[r]), planned(planned),
+        before(rank) {
+    for (size_t i = 0; i < rank.instructions.size(); ++i) {
+      const Instruction &inst = rank.instructions[i];
+      sharded[inst.stage] |= inst.op == Op::Unshard || inst.op == Op::Reshard;
+      if (inst.stage >= 0)
+        stages[inst.stage] = true;
+    }
+  }
+
+  bool isRight() {
+    for (size_t i = 0; i < rank.instructions.size() && right; ++i)
+      run(i);
+    for (const auto &[cell, list] : touches)
+      for (size_t b = 0; b < list.size() && right; ++b)
+        for (size_t a = 0; a < b; ++a)
+          require((!list[a].second && !list[b].second) ||
+                  before(list[a].first, list[b].first));
+    return right;
+  }
+
+private:
+  void require(bool condition) { right &= condition; }
+
+  void touch(size_t i, const Cell &cell, bool writes) {
+    touches[cell].emplace_back(i, writes);
+  }
+
+  Cell cellOf(const Instruction &inst, const Access &access) {
+    if (!planned)
+      return {Place::Tensor, 0, tagOf(access.tensor)};
+    const int32_t slot = inst.slots[access.role];
+    require(slot != kNoSlot &&
+            (access.mode == Access::Read ||
+             rank.slotBytes[slot] >= bytesOf(problem, access.tensor)));
+    return {Place::Slot, slot, {}};
+  }
+
+  void run(size_t i) {
+    const Instruction &inst = rank.instructions[i];
+    forEachAccess(inst, problem.numStages(), [&](const Access &access) {
+      const Cell cell = cellOf(inst, access);
+      touch(i, cell, access.mode != Access::Read);
+      Content &content = contents[cell];
+      if (access.mode != Access::Write)
+        require(content.tag == std::optional(tagOf(access.tensor)));
+      const bool isStash = access.tensor.kind == TensorKind::Stash;
+      if (inst.op == Op::BackwardWeight && isStash)
+        require(content.updated);
+      if (access.mode != Access::Read)
+        content = {tagOf(access.tensor),
+                   isStash && inst.op == Op::BackwardInput};
+    });
+    switch (inst.op) {
+    case Op::Offload:
+    case Op::Reload:
+      if (!planned)
+        return move(i, inst);
+      return;
+    case Op::Step:
+      for (auto [stage, any] : stages)
+        if (any && (inst.stage < 0 || inst.stage == stage))
+          useWeights(i, inst, stage);
+      return;
+    case Op::Barrier:
+    case Op::Send:
+    case Op::Recv:
+      return;
+    default:
+      return useWeights(i, inst, inst.stage);
+    }
+  }
+
+  void move(size_t i, const Instruction &inst) {
+    const Tag tag = {TensorKind::Stash, inst.stage, inst.microbatch};
+    const Cell here = {Place::Tensor, 0, tag}, there = {Place::Host, 0, tag};
+    const Cell &from = inst.op == Op::Offload ? here : there;
+    const Cell &to = inst.op == Op::Offload ? there : here;
+    touch(i, from, inst.op == Op::Offload); // which frees the place
+    touch(i, to, true);
+    require(contents[from].tag == std::optional(tag));
+    contents[to] = contents[from];
+    if (inst.op == Op::Offload)
+      contents[from] = {};
+  }
+
+  void useWeights(size_t i, const Instruction &inst, int32_t stage) {
+    const Cell gradients = {Place::Gradients, stage, {}};
+    const Cell parameters = {Place::Parameters, stage, {}};
+    Weights &state = weights[stage];
+    const bool whole = inst.microbatch < 0;
+    switch (inst.op) {
+    case Op::BackwardWeight:
+    case Op::Backward:
+      touch(i, gradients, true);
+      require(!state.used);
+      if (inst.op == Op::BackwardWeight)
+        return;
+      [[fallthrough]];
+    case Op::Forward:
+    case Op::BackwardInput:
+    case Op::Recompute:
+      touch(i, parameters, false);
+      require(!sharded[stage] || state.gathered);
+      return;
+    case Op::AllReduce:
+    case Op::ReduceGrad:
+      touch(i, gradients, true);
+      require(!whole || !state.stepped);
+      state.used |= whole;
+      return;
+    case Op::Step:
+      touch(i, gradients, true);
+      touch(i, parameters, true);
+      require(!whole || !state.stepped);
+      state.stepped |= whole;
+      state.used |= whole;
+      return;
+    case Op::Unshard:
+    case Op::Reshard:
+      touch(i, parameters, true);
+      require(state.gathered == (inst.op == Op::Reshard));
+      state.gathered = inst.op == Op::Unshard;
+      return;
+    default:
+      return;
+    }
+  }
+
+  struct Content {
+    std::optional<Tag> tag;
+    bool updated = false; ///< by I
+  };
+  struct Weights {
+    bool used = false, stepped = false, gathered = false;
+  };
+
+  const Problem &problem;
+  const RankProgram &rank;
+  const bool planned;
+  const Order before;
+  bool right = true;
+  std::map<Cell, std::vector<std::pair<size_t, bool>>> touches;
+  std::map<Cell, Content> contents;
+  std::map<int32_t, Weights> weights;
+  std::map<int32_t, bool> sharded, stages;
+};
+
+bool fitsInMemory(const Program &program, int32_t r) {
+  const Problem &problem = program.problem;
+  int64_t bytes = 0;
+  for (int32_t s = 0; s < problem.numStages(); ++s)
+    if (const StageBytes &size = problem.stages[s].bytes; holds(problem, r, s))
+      bytes += size.parameters + size.gradients + size.optimizer;
+  for (int64_t slot : program.ranks[r].slotBytes)
+    bytes += (slot + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  return problem.memory == 0 || bytes <= problem.memory;
+}
+
+} // namespace
+
+bool penstock::test::endsMatch(const Program &program) {
+  for (size_t r = 0; r < program.ranks.size(); ++r)
+    for (size_t i = 0; i < program.ranks[r].instructions.size(); ++i) {
+      const Instruction &own = program.ranks[r].instructions[i];
+      if (!isTransfer(own.op))
+        continue;
+      const Instruction *other = partnerOf(program, r, i);
+      if (!other || other->payload != own.payload ||
+          other->stage != own.stage || other->microbatch != own.microbatch)
+        return false;
+    }
+  return true;
+}
+
+bool penstock::test::isRight(const Program &program) {
+  if (!wellFormed(program) || !isComplete(program) || !endsMatch(program))
+    return false;
+  for (int32_t r = 0; r < program.problem.numRanks; ++r)
+    if (!RankOracle(program, r, program.isPlanned()).isRight() ||
+        !fitsInMemory(program, r))
+      return false;
+  return interpret(program, Semantics::Closure).finished;
+}
