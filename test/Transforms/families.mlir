@@ -79,6 +79,70 @@ pipe.schedule @interleaved_zb ranks(2) microbatches(4) using(#pipe.interleaved_z
 // CHECK-NEXT:    backward_weight 3 mb 0
 pipe.schedule @gis ranks(2) microbatches(4) using(#pipe.gis<group = 1>)
 
+// CHECK-LABEL: pipe.schedule @zb_v
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    forward 2 mb 0
+// CHECK-NEXT:    forward 1 mb 1
+// CHECK-NEXT:    forward 2 mb 1
+// CHECK-NEXT:    backward_input 2 mb 0
+// CHECK-NEXT:    backward_weight 2 mb 0
+pipe.schedule @zb_v ranks(2) microbatches(4) using(#pipe.zb_v)
+
+// CHECK-LABEL: pipe.schedule @v_half
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    forward 2 mb 0
+// CHECK-NEXT:    forward 1 mb 1
+// CHECK-NEXT:    forward 2 mb 1
+// CHECK-NEXT:    backward_input 2 mb 0
+pipe.schedule @v_half ranks(2) microbatches(4) using(#pipe.v_half)
+
+// CHECK-LABEL: pipe.schedule @v_min
+// CHECK:       rank 2 {
+// CHECK-NEXT:    forward 2 mb 0
+// CHECK-NEXT:    forward 3 mb 0
+// CHECK-NEXT:    forward 2 mb 1
+// CHECK-NEXT:    forward 3 mb 1
+// CHECK-NEXT:    backward_input 3 mb 0
+// CHECK-NEXT:    backward_input 2 mb 0
+pipe.schedule @v_min ranks(3) microbatches(4) using(#pipe.v_min)
+
+// CHECK-LABEL: pipe.schedule @dualpipe_v
+// CHECK:       rank 1 {
+// CHECK:         backward 2 mb 0
+// CHECK-NEXT:    overlap {
+// CHECK-NEXT:      forward 2 mb 2
+// CHECK-NEXT:      backward 1 mb 0
+// CHECK-NEXT:    }
+pipe.schedule @dualpipe_v ranks(2) microbatches(4) using(#pipe.dualpipe_v)
+
+// Micro-batch 2 is the first of the other chain.
+// CHECK-LABEL: pipe.schedule @dualpipe ranks(2) microbatches(4)
+// CHECK-SAME:  chains([0, 0, 1, 1])
+// CHECK:         stage 0 on (0, 1)
+// CHECK:         stage 1 on (1, 0)
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 0 mb 2
+// CHECK-NEXT:    forward 1 mb 0
+pipe.schedule @dualpipe ranks(2) microbatches(4) using(#pipe.dualpipe)
+
+// CHECK-LABEL: pipe.schedule @chimera ranks(2) microbatches(3)
+// CHECK-SAME:  chains([1, 0, 0])
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 0 mb 0
+// CHECK-NEXT:    forward 1 mb 1
+// CHECK-NEXT:    backward 1 mb 1
+pipe.schedule @chimera ranks(2) microbatches(3) using(#pipe.chimera) chains([1, 0, 0])
+
+// CHECK-LABEL: pipe.schedule @hanayo
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    forward 2 mb 0
+// CHECK-NEXT:    forward 5 mb 0
+// CHECK-NEXT:    forward 6 mb 0
+pipe.schedule @hanayo ranks(2) microbatches(1) using(#pipe.hanayo<waves = 2>)
+
 // The stages of a model: two for each rank.
 // CHECK-LABEL: pipe.schedule @layers
 // CHECK:       rank 1 {

@@ -40,3 +40,22 @@ pipe.schedule @s ranks(2) microbatches(2) using(#pipe.gis<group = 3>)
 
 // expected-error@+1 {{interleaved_1f1b: groups of 8 of the 20 micro-batches deadlock on 8 ranks: rank 0 has forward 8 mb 17 before backward 8 mb 8, which it needs; the nearest group that works is 10}}
 pipe.schedule @s ranks(8) microbatches(20) using(#pipe.interleaved_1f1b<group = 8>)
+
+// -----
+
+// expected-error@+1 {{dualpipe: needs an even number of ranks, but there are 3; give 2 or 4}}
+pipe.schedule @s ranks(3) microbatches(6) using(#pipe.dualpipe)
+
+// -----
+
+// expected-error@+1 {{hanayo: 40 waves; give a number from 1 to 32}}
+pipe.schedule @s ranks(2) microbatches(2) using(#pipe.hanayo<waves = 40>)
+
+// -----
+
+// expected-error@+1 {{zb_v: needs 2 stages on every rank, but there are 3 stages and 2 ranks; make it 4 stages}}
+pipe.schedule @s ranks(2) microbatches(2) using(#pipe.zb_v) {
+  stage 0 on 0
+  stage 1 on 1
+  stage 2 on 0
+}

@@ -29,6 +29,11 @@ pipe.schedule @s using(#pipe.gpipe<split_backward = 1>)
 
 // -----
 
+// expected-error@+1 {{waves must be between 1 and 2147483647, got 0}}
+pipe.schedule @s using(#pipe.hanayo<waves = 0>)
+
+// -----
+
 // expected-error@+1 {{unknown field 'chunks' of #pipe.zb_h1; it has none}}
 pipe.schedule @s using(#pipe.zb_h1<chunks = 2>)
 

@@ -403,26 +403,6 @@ Result<Program> OneFOneBAttr::generate(const Problem &problem) const {
                                          : oneForwardOneBackward(problem));
 }
 
-Attribute ZBH1Attr::parse(AsmParser &parser, Type) {
-  if (parseParameters(parser, getMnemonic(), {}))
-    return {};
-  return get(parser.getContext());
-}
-void ZBH1Attr::print(AsmPrinter &) const {}
-Result<Program> ZBH1Attr::generate(const Problem &problem) const {
-  return zbH1(problem);
-}
-
-Attribute ZBH2Attr::parse(AsmParser &parser, Type) {
-  if (parseParameters(parser, getMnemonic(), {}))
-    return {};
-  return get(parser.getContext());
-}
-void ZBH2Attr::print(AsmPrinter &) const {}
-Result<Program> ZBH2Attr::generate(const Problem &problem) const {
-  return zbH2(problem);
-}
-
 Attribute Interleaved1F1BAttr::parse(AsmParser &parser, Type) {
   int32_t chunks = 2, group = 0;
   bool split = false;
@@ -496,6 +476,57 @@ void GISAttr::print(AsmPrinter &printer) const {
 }
 Result<Program> GISAttr::generate(const Problem &problem) const {
   return looped(*this, problem, [&] { return gis(problem, getGroup()); });
+}
+
+/// Families without parameters.
+#define PENSTOCK_BARE_FAMILY(Attr, generator)                                  \
+  Attribute Attr::parse(AsmParser &parser, Type) {                             \
+    if (parseParameters(parser, getMnemonic(), {}))                            \
+      return {};                                                               \
+    return get(parser.getContext());                                           \
+  }                                                                            \
+  void Attr::print(AsmPrinter &) const {}                                      \
+  Result<Program> Attr::generate(const Problem &problem) const {               \
+    return generator(problem);                                                 \
+  }
+
+PENSTOCK_BARE_FAMILY(ZBH1Attr, zbH1)
+PENSTOCK_BARE_FAMILY(ZBH2Attr, zbH2)
+PENSTOCK_BARE_FAMILY(ZBVAttr, zbV)
+PENSTOCK_BARE_FAMILY(VHalfAttr, vHalf)
+PENSTOCK_BARE_FAMILY(VMinAttr, vMin)
+PENSTOCK_BARE_FAMILY(DualPipeVAttr, dualPipeV)
+PENSTOCK_BARE_FAMILY(DualPipeAttr, dualPipe)
+#undef PENSTOCK_BARE_FAMILY
+
+Attribute HanayoAttr::parse(AsmParser &parser, Type) {
+  int32_t waves = 1;
+  bool split = false;
+  if (parseParameters(parser, getMnemonic(),
+                      {{"waves", waves}, {"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), waves, split);
+}
+void HanayoAttr::print(AsmPrinter &printer) const {
+  ParameterPrinter(printer)
+      .number("waves", getWaves())
+      .flag("split_backward", getSplitBackward());
+}
+Result<Program> HanayoAttr::generate(const Problem &problem) const {
+  return splitIf(getSplitBackward(), hanayo(problem, getWaves()));
+}
+
+Attribute ChimeraAttr::parse(AsmParser &parser, Type) {
+  bool split = false;
+  if (parseParameters(parser, getMnemonic(), {{"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), split);
+}
+void ChimeraAttr::print(AsmPrinter &printer) const {
+  ParameterPrinter(printer).flag("split_backward", getSplitBackward());
+}
+Result<Program> ChimeraAttr::generate(const Problem &problem) const {
+  return splitIf(getSplitBackward(), chimera(problem));
 }
 
 //===----------------------------------------------------------------------===//

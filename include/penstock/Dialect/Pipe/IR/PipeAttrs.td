@@ -226,4 +226,96 @@ def Pipe_GISAttr : Pipe_Family<"GIS", "gis",
   }];
 }
 
+/// Two stages on every rank, along the ranks and back.
+class Pipe_VFamily<string name, string attrMnemonic>
+    : Pipe_Family<name, attrMnemonic> {
+  let extraClassDeclaration = [{
+    int32_t getChunks() const { return 2; }
+    void place(::penstock::Problem &problem) const {
+      problem.placement =
+          ::penstock::placeSnake(problem.numStages(), problem.numRanks);
+    }
+  }];
+}
+
+def Pipe_ZBVAttr : Pipe_VFamily<"ZBV", "zb_v"> {
+  let summary = "zero bubble in a V";
+  let description = [{
+    Qi et al., *Zero Bubble Pipeline Parallelism*, 2024, as written down by
+    hand; ZBVZeroBubble in torch. Rank r has stages r and 2p-1-r.
+  }];
+}
+
+def Pipe_VHalfAttr : Pipe_VFamily<"VHalf", "v_half"> {
+  let summary = "half of the activations of 1F1B";
+  let description = [{
+    Qi et al., *Pipeline Parallelism with Controllable Memory*, 2024. Rank r has
+    stages r and 2p-1-r.
+  }];
+}
+
+def Pipe_VMinAttr : Pipe_VFamily<"VMin", "v_min"> {
+  let summary = "a third of the activations of 1F1B";
+  let description = [{
+    Qi et al., *Pipeline Parallelism with Controllable Memory*, 2024. Rank r has
+    stages r and 2p-1-r.
+  }];
+}
+
+def Pipe_DualPipeVAttr : Pipe_VFamily<"DualPipeV", "dualpipe_v"> {
+  let summary = "DualPipe on half the ranks";
+  let description = [{
+    DeepSeek-AI, github.com/deepseek-ai/DualPipe, 2025. Rank r has stages r and
+    2p-1-r of one copy of the model; a forward of the one and a backward of the
+    other run as one overlap.
+  }];
+}
+
+def Pipe_HanayoAttr : Pipe_FusedFamily<"Hanayo", "hanayo", (ins
+    Pipe_Count<"times along the ranks and back", 1>:$waves)> {
+  let summary = "waves along the ranks and back";
+  let description = [{
+    Liu et al., *Hanayo: Harnessing Wave-like Pipeline Parallelism*, 2023. Every
+    rank has two stages for each of `waves` waves.
+
+    ```mlir
+    pipe.schedule @s ranks(4) microbatches(4) using(#pipe.hanayo<waves = 2>)
+    ```
+  }];
+  let extraClassDeclaration = [{
+    int32_t getChunks() const { return 2 * getWaves(); }
+    void place(::penstock::Problem &problem) const {
+      problem.placement =
+          ::penstock::placeSnake(problem.numStages(), problem.numRanks);
+    }
+  }];
+}
+
+/// Two chains against each other, with a copy of every stage on each.
+defvar placeBothWays = [{
+    void place(::penstock::Problem &problem) const {
+      ::penstock::placeBothWays(problem);
+    }
+}];
+
+def Pipe_DualPipeAttr : Pipe_Family<"DualPipe", "dualpipe"> {
+  let summary = "two chains, forwards and backwards overlapped";
+  let description = [{
+    DeepSeek-AI, *DeepSeek-V3 Technical Report*, 2024. Rank r has stage r of one
+    chain and stage p-1-r of the other, p being even; the first half of the
+    micro-batches, rounded up, runs on the first chain unless `chains(...)` says
+    otherwise. The two copies of a stage sum their gradients before the step.
+  }];
+  let extraClassDeclaration = placeBothWays;
+}
+
+def Pipe_ChimeraAttr : Pipe_FusedFamily<"Chimera", "chimera"> {
+  let summary = "two pipelines that fill each other's bubbles";
+  let description = [{
+    Li and Hoefler, *Chimera: Efficiently Training Large-Scale Neural Networks
+    with Bidirectional Pipelines*, 2021. Placed as `#pipe.dualpipe`.
+  }];
+  let extraClassDeclaration = placeBothWays;
+}
+
 #endif // PENSTOCK_DIALECT_PIPE_IR_PIPEATTRS_TD
