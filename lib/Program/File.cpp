@@ -396,13 +396,15 @@ private:
     std::memcpy(to.data(), from->Data(), bytes);
   }
 
-  /// No bool may be made of anything but 0 and 1.
+  /// No bool may be made of anything but 0 and 1. Reads bytes: in a damaged
+  /// file the structs may lie anywhere.
   template <typename FileVector>
   static bool checkFlags(const FileVector *instructions) {
     unsigned flags = 0;
-    if (instructions)
-      for (const file::Instruction *inst : *instructions)
-        flags |= inst->joined();
+    for (size_t i = 0; instructions && i < instructions->size(); ++i)
+      flags |=
+          instructions
+              ->Data()[i * sizeof(Instruction) + offsetof(Instruction, joined)];
     return flags <= 1;
   }
 
@@ -432,8 +434,10 @@ private:
 
 Status checkHash(std::string_view what, const ProgramHash &hash,
                  const file::Hash *field) {
-  const ProgramHash stored =
-      field ? ProgramHash{field->low(), field->high()} : ProgramHash();
+  file::Hash copy; // in a damaged file it may lie anywhere
+  if (field)
+    std::memcpy(&copy, field, sizeof(copy));
+  const ProgramHash stored = {copy.low(), copy.high()};
   if (hash == stored)
     return success();
   return refuse("is damaged: the hash of its " + std::string(what) + " is " +
