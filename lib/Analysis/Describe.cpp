@@ -151,8 +151,7 @@ static std::string describeDemand(const Program &program, Semantics semantics,
   if (*capacity == 0)
     return " As it stands, the documented semantics of groups let it end; NCCL "
            "does not keep that promise in all cases.";
-  return " As it stands, it ends only where " + std::to_string(*capacity) +
-         (*capacity == 1 ? " message" : " messages") +
+  return " As it stands, it ends only where " + counted(*capacity, "message") +
          " of a channel may be buffered, which NCCL does not promise.";
 }
 

@@ -74,11 +74,9 @@ static std::string describeAlive(const Problem &problem,
       rest.bytes += kind.bytes;
       continue;
     }
-    text += (k ? ", " : "") + std::to_string(kind.count) + " " +
-            std::string(kNames[static_cast<size_t>(kind.kind)]);
-    if (kind.count > 1)
-      text += kind.kind == TensorKind::Stash ? "es" : "s";
-    text += " of stage " + std::to_string(kind.stage) + " (" +
+    text += (k ? ", " : "") +
+            counted(kind.count, kNames[static_cast<size_t>(kind.kind)]) +
+            " of stage " + std::to_string(kind.stage) + " (" +
             std::to_string(kind.bytes) + " bytes)";
   }
   if (rest.count > 0)

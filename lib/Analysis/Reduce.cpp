@@ -244,14 +244,8 @@ size_t forEachPart(const Program &program, Part part, Fn &&fn) {
     const Channels channels(program);
     for (const Meeting &meeting : channels.meetings) {
       sites.clear();
-      for (uint32_t k = 0; k < meeting.count; ++k) {
-        const uint32_t event = channels.member(meeting, k);
-        auto next =
-            std::upper_bound(channels.base.begin(), channels.base.end(), event);
-        const auto rank =
-            static_cast<int32_t>(next - channels.base.begin() - 1);
-        sites.push_back({rank, event - channels.base[rank]});
-      }
+      for (uint32_t k = 0; k < meeting.count; ++k)
+        sites.push_back(channels.site(channels.member(meeting, k)));
       fn(index++, std::span<const Site>(sites));
     }
   } else {

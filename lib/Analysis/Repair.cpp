@@ -461,8 +461,7 @@ std::optional<Repair> penstock::proposeRepair(const Program &program,
     Repair repair;
     repair.capacity = *capacity;
     repair.ends = true;
-    repair.text = "let sends run " + std::to_string(*capacity) +
-                  (*capacity == 1 ? " message" : " messages") +
+    repair.text = "let sends run " + counted(*capacity, "message") +
                   " ahead, on the channel from rank " +
                   std::to_string(site.rank) + " to rank " +
                   std::to_string(inst.peer) + " on communicator " +

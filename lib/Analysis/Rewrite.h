@@ -1,5 +1,4 @@
-//===- Rewrite.h - A new list for a rank --------------------------*- C++
-//-*-===//
+//===- Rewrite.h - A new list for a rank ------------------------*- C++ -*-===//
 //
 // How repairs and reductions change a program: a rank gets a new list, made of
 // instructions of the old one. Waits follow their instructions, and what was

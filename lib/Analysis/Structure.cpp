@@ -215,10 +215,7 @@ private:
 
   void checkMeeting(const Meeting &meeting) {
     auto site = [&](uint32_t k) {
-      auto next = std::upper_bound(channels.base.begin(), channels.base.end(),
-                                   channels.member(meeting, k));
-      return siteOf(channels.member(meeting, k),
-                    static_cast<int32_t>(next - channels.base.begin()) - 1);
+      return channels.site(channels.member(meeting, k));
     };
     const Site first = site(0);
     const Instruction &inst = at(first);

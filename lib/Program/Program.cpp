@@ -24,6 +24,8 @@ bool Program::isOrder() const {
 }
 
 void numberRankSets(Program &program) {
+  if (program.rankSets.empty())
+    return;
   std::map<std::vector<int32_t>, int32_t> numbers;
   std::vector<int32_t> renumbered(program.rankSets.size(), -1);
   std::vector<std::vector<int32_t>> used;

@@ -81,6 +81,13 @@ std::string formatRounded(double value) {
                                .ptr});
 }
 
+std::string counted(int64_t number, std::string_view noun) {
+  std::string text = std::to_string(number) + ' ' + std::string(noun);
+  if (number != 1)
+    text += noun.ends_with("ch") || noun.ends_with("sh") ? "es" : "s";
+  return text;
+}
+
 std::string formatSymbol(std::string_view name) {
   auto isLetter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';

@@ -36,7 +36,7 @@ void splitBackward(Program &order) {
   for (RankProgram &rank : order.ranks) {
     rank.times.clear();
     std::vector<Instruction> list;
-    list.reserve(rank.instructions.size() * 3 / 2);
+    list.reserve(rank.instructions.size() * 3 / 2 + 1); // and a step
     // Where each instruction went; a backward ends with its weight part.
     std::vector<uint32_t> moved(rank.instructions.size());
     std::vector<uint32_t> split; // of the item, as old indices

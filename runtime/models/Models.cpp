@@ -253,13 +253,13 @@ std::string GradientCheck::describe() const {
     os << "all " << numValues
        << " gradients and parameters are bitwise equal to the unpipelined "
           "model's after "
-       << steps << (steps == 1 ? " step" : " steps");
+       << counted(steps, "step");
     return os.str();
   }
   os.precision(9);
   os << numDifferent << " of " << numValues
-     << " gradients and parameters differ after " << steps
-     << (steps == 1 ? " step" : " steps") << "; the first is layer " << layer
+     << " gradients and parameters differ after " << counted(steps, "step")
+     << "; the first is layer " << layer
      << (inGradient ? ", gradient of " : ", ") << parameter << '[' << index
      << "]: " << value << ", expected " << expected;
   os.precision(2);

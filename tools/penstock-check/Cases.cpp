@@ -9,6 +9,8 @@
 
 #include "penstock/Analysis/Report.h"
 #include "penstock/Import/Cases.h"
+#include "penstock/Import/TextFile.h"
+#include "penstock/Program/Text.h"
 
 #include <algorithm>
 #include <array>
@@ -86,7 +88,7 @@ void printTable(const std::vector<Judged> &list) {
 void printText(const std::string &path, const std::vector<Judged> &list) {
   const size_t accepted = std::count_if(
       list.begin(), list.end(), [](const Judged &j) { return j.accepted(); });
-  std::cout << path << ": " << count(list.size(), "case") << ", " << accepted
+  std::cout << path << ": " << counted(list.size(), "case") << ", " << accepted
             << " accepted, " << list.size() - accepted << " refused\n";
   printTable(list);
   for (const Judged &judged : list) {
@@ -123,7 +125,7 @@ ExitStatus check::checkCaseFile(const Options &options) {
   if (options.order || options.dump)
     return notReadable("--order and --dump are for programs and schedules, not "
                        "for cases; leave them out");
-  const Result<std::string> text = readFile(options.path);
+  const Result<std::string> text = readTextFile(options.path);
   if (!text)
     return notReadable(text.message());
   const Result<std::vector<Case>> cases = readCases(*text);

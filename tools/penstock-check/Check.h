@@ -35,12 +35,6 @@ ExitStatus checkProgramFile(const Options &options);
 ExitStatus checkTorchFile(const Options &options);
 ExitStatus checkCaseFile(const Options &options);
 
-/// The whole file, or why it cannot be read.
-Result<std::string> readFile(const std::string &path);
-
-/// "1 rank", "2 ranks", "3 micro-batches"
-std::string count(size_t number, const std::string &noun);
-
 /// A program with its verdict. The place of an instruction is named as in the
 /// program, or as in the schedule file that it comes from.
 struct Report {

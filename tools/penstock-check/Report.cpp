@@ -15,11 +15,6 @@
 using namespace penstock;
 using namespace penstock::check;
 
-std::string check::count(size_t number, const std::string &noun) {
-  const char *end = number == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
-  return std::to_string(number) + ' ' + noun + end;
-}
-
 bool Report::deadlock() const {
   return std::any_of(
       verdict.findings.begin(), verdict.findings.end(),
@@ -49,7 +44,7 @@ std::string check::diagnosis(const Verdict &verdict) {
   if (*verdict.minCapacity == 0)
     return text + "it needs no buffering of sends";
   return text + "it ends only where every channel buffers " +
-         count(*verdict.minCapacity, "message") + ", as small tests do";
+         counted(*verdict.minCapacity, "message") + ", as small tests do";
 }
 
 void check::printAssumptions() {

@@ -8,6 +8,7 @@
 
 #include "Check.h"
 
+#include "penstock/Import/TextFile.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
@@ -54,7 +55,7 @@ ExitStatus check::checkTorchFile(const Options &options) {
     std::cerr << path << ": " << why << '\n';
     return NotReadable;
   };
-  const Result<std::string> text = readFile(path);
+  const Result<std::string> text = readTextFile(path);
   if (!text)
     return notReadable(text.message());
   Result<TorchTable> table = readTorchCsv(*text, options.placement);
@@ -120,11 +121,11 @@ ExitStatus check::checkTorchFile(const Options &options) {
   } else {
     const Problem &problem = program.problem;
     printFindings(report, std::string(name(table->format)) + ", " +
-                              count(problem.numRanks, "rank") + ", " +
-                              count(problem.stages.size(), "stage") + ", " +
-                              count(problem.numMicrobatches, "micro-batch") +
+                              counted(problem.numRanks, "rank") + ", " +
+                              counted(problem.stages.size(), "stage") + ", " +
+                              counted(problem.numMicrobatches, "micro-batch") +
                               ", " +
-                              count(program.numInstructions(), "action"));
+                              counted(program.numInstructions(), "action"));
     for (const FifoVerdict &v : verdicts)
       std::cout << inWords(v.fifo)
                 << (v.fifo == options.fifo ? " (decides): " : ": ")

@@ -14,36 +14,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
 #include <iostream>
-#include <memory>
 
 using namespace penstock;
 using namespace penstock::check;
-
-Result<std::string> check::readFile(const std::string &path) {
-  const auto reason = [] {
-    return std::error_code(errno, std::generic_category()).message();
-  };
-  if (std::error_code error; std::filesystem::is_directory(path, error))
-    return Failure{"is a directory; a file is needed"};
-  const std::unique_ptr<std::FILE, int (*)(std::FILE *)> stream(
-      std::fopen(path.c_str(), "rb"), std::fclose);
-  if (!stream)
-    return Failure{"cannot be opened: " + reason() + "; check the path"};
-  std::string text;
-  for (size_t got = 1; got > 0;) {
-    const size_t old = text.size();
-    text.resize(old + (1 << 16));
-    got = std::fread(text.data() + old, 1, text.size() - old, stream.get());
-    text.resize(old + got);
-  }
-  if (std::ferror(stream.get()))
-    return Failure{"cannot be read: " + reason()};
-  return text;
-}
 
 ExitStatus check::checkProgramFile(const Options &options) {
   const std::string &path = options.path;
@@ -70,13 +44,13 @@ ExitStatus check::checkProgramFile(const Options &options) {
         hasCertificate(*program) ? Json("valid") : Json(nullptr);
     print(json);
   } else {
-    printFindings(report, formatSymbol(problem.name) + ", " +
-                              count(problem.numRanks, "rank") + ", " +
-                              count(problem.stages.size(), "stage") + ", " +
-                              count(problem.numMicrobatches, "micro-batch") +
-                              ", " +
-                              count(program->numInstructions(), "instruction") +
-                              ", hash " + hash);
+    printFindings(report,
+                  formatSymbol(problem.name) + ", " +
+                      counted(problem.numRanks, "rank") + ", " +
+                      counted(problem.stages.size(), "stage") + ", " +
+                      counted(problem.numMicrobatches, "micro-batch") + ", " +
+                      counted(program->numInstructions(), "instruction") +
+                      ", hash " + hash);
     if (report.deadlock()) {
       std::string text = diagnosis(verdict);
       text[0] = 'U';

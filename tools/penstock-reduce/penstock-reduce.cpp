@@ -7,13 +7,13 @@
 
 #include "penstock/Analysis/Reduce.h"
 #include "penstock/Analysis/Report.h"
+#include "penstock/Import/TextFile.h"
 #include "penstock/Import/TorchCsv.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
 #include <CLI/CLI.hpp>
 
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -27,24 +27,19 @@ namespace {
 enum ExitStatus { Reduced = 0, NothingToReduce = 1, NotReadable = 2 };
 
 std::string sizeOf(const Program &program) {
-  auto plural = [](size_t count, const std::string &noun,
-                   const std::string &ending) {
-    return std::to_string(count) + ' ' + noun + (count == 1 ? "" : ending);
-  };
   const Problem &problem = program.problem;
-  return plural(program.numInstructions(), "instruction", "s") + ", " +
-         plural(problem.numRanks, "rank", "s") + ", " +
-         plural(problem.stages.size(), "stage", "s") + ", " +
-         plural(problem.numMicrobatches, "micro-batch", "es");
+  return counted(program.numInstructions(), "instruction") + ", " +
+         counted(problem.numRanks, "rank") + ", " +
+         counted(problem.stages.size(), "stage") + ", " +
+         counted(problem.numMicrobatches, "micro-batch");
 }
 
 /// A schedule of torch, as an order or a program. Messages begin with the path.
 Result<Program> readTorchFile(const std::string &path, bool &order) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  if (!in || !(text << in.rdbuf()))
-    return Failure{path + ": cannot be read; check the path"};
-  Result<TorchTable> table = readTorchCsv(text.view());
+  const Result<std::string> text = readTextFile(path);
+  if (!text)
+    return Failure{path + ": " + text.message()};
+  Result<TorchTable> table = readTorchCsv(*text);
   if (!table)
     return Failure{path + ": " + table.message()};
   order = table->format == TorchFormat::ComputeOnly;

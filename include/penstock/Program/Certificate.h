@@ -39,7 +39,7 @@ void dropCertificate(Program &program);
 /// steps by time: nothing ever waits for what has not ended.
 /// docs/certificate.md says the same with all definitions.
 ///
-/// O(n log n) for the sorting, in practice as long as writing the times down.
+/// O(n log n) for the sorting; benchmarks/ measures it (`certificate`).
 Status checkCertificate(const Program &program);
 
 } // namespace penstock

@@ -42,6 +42,9 @@ std::string formatNumber(double value);
 /// The same with at most six significant digits, for people: "61.78".
 std::string formatRounded(double value);
 
+/// "1 rank", "2 ranks", "3 micro-batches": a number of things.
+std::string counted(int64_t number, std::string_view noun);
+
 /// A name as a symbol of MLIR: @train, or @"two words" with escapes where it
 /// cannot stand bare.
 std::string formatSymbol(std::string_view name);

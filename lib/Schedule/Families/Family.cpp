@@ -125,24 +125,6 @@ Result<Program> emptyOrderLooped(const Problem &problem,
   return order ? requireLoop(std::move(order), family) : order;
 }
 
-void appendZeroBubble(RankProgram &rank, int32_t stage, int32_t numMicrobatches,
-                      int32_t warmup, int32_t delay) {
-  const int32_t m = numMicrobatches, ahead = std::min(m, warmup);
-  auto &list = rank.instructions;
-  list.reserve(3 * static_cast<size_t>(m) + 1); // and a step
-  for (int32_t mb = 0; mb < ahead; ++mb)
-    list.push_back(action(Op::Forward, stage, mb));
-  for (int32_t k = 0; k < m; ++k) {
-    list.push_back(action(Op::BackwardInput, stage, k));
-    if (k >= delay)
-      list.push_back(action(Op::BackwardWeight, stage, k - delay));
-    if (k < m - ahead)
-      list.push_back(action(Op::Forward, stage, ahead + k));
-  }
-  for (int32_t mb = std::max(0, m - delay); mb < m; ++mb)
-    list.push_back(action(Op::BackwardWeight, stage, mb));
-}
-
 Result<Program> emptyOrderSnake(const Problem &problem, std::string_view family,
                                 int32_t chunks) {
   Result<Program> order = emptyOrder(problem, family);

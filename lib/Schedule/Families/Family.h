@@ -10,6 +10,7 @@
 
 #include "penstock/Schedule/Schedule.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -57,10 +58,27 @@ inline Instruction action(Op op, int32_t stage, int32_t microbatch) {
   return inst;
 }
 
-/// Appends the order of a stage that runs `warmup` forwards ahead, and W of
-/// micro-batch i behind I of micro-batch i + `delay`.
-void appendZeroBubble(RankProgram &rank, int32_t stage, int32_t numMicrobatches,
-                      int32_t warmup, int32_t delay);
+/// Appends F(0) .. F(warmup-1), then I(k) W(k-delay) F(warmup+k) for k in
+/// 0..n-1, then the W that are left, without those that do not exist.
+/// `make(op, k)` gives the k-th F, I or W.
+template <typename Make>
+inline void appendZeroBubble(RankProgram &rank, int64_t n, int64_t warmup,
+                             int64_t delay, Make &&make) {
+  const int64_t ahead = std::min(n, warmup);
+  auto &list = rank.instructions;
+  list.reserve(3 * n + 1); // and a step
+  for (int64_t k = 0; k < ahead; ++k)
+    list.push_back(make(Op::Forward, k));
+  for (int64_t k = 0; k < n; ++k) {
+    list.push_back(make(Op::BackwardInput, k));
+    if (k >= delay)
+      list.push_back(make(Op::BackwardWeight, k - delay));
+    if (ahead + k < n)
+      list.push_back(make(Op::Forward, ahead + k));
+  }
+  for (int64_t k = std::max<int64_t>(0, n - delay); k < n; ++k)
+    list.push_back(make(Op::BackwardWeight, k));
+}
 
 } // namespace penstock
 

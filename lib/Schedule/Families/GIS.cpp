@@ -40,21 +40,9 @@ Result<Program> gis(const Problem &problem, int32_t group) {
   Result<Interleaving> loop = interleave(problem, "gis", group, /*hop=*/1);
   if (!loop)
     return loop.failure();
-  const int64_t n = loop->size();
-  for (int32_t r = 0; r < loop->p; ++r) {
-    auto &list = loop->order.ranks[problem.placement[r]].instructions;
-    list.reserve(3 * n + 1); // and a step
-    const int64_t w = loop->warmup(r);
-    for (int64_t k = 0; k < w; ++k)
-      list.push_back(loop->forward(r, k));
-    for (int64_t k = 0; k < n; ++k) {
-      if (w + k < n)
-        list.push_back(loop->forward(r, w + k));
-      list.push_back(loop->backward(Op::BackwardInput, r, k));
-      list.push_back(loop->backward(Op::BackwardWeight, r, k));
-    }
-  }
-  return std::move(loop->order);
+  Program order = fillInTurns(std::move(*loop));
+  splitBackward(order);
+  return order;
 }
 
 } // namespace penstock

@@ -133,4 +133,21 @@ Result<Interleaving> interleave(const Problem &problem, std::string_view family,
   return result;
 }
 
+Program fillInTurns(Interleaving loop) {
+  const int64_t n = loop.size();
+  for (int32_t r = 0; r < loop.p; ++r) {
+    auto &list = loop.order.ranks[loop.order.problem.placement[r]].instructions;
+    list.reserve(2 * n + 1); // and a step
+    const int64_t w = loop.warmup(r);
+    for (int64_t k = 0; k < w; ++k)
+      list.push_back(loop.forward(r, k));
+    for (int64_t k = 0; k < n; ++k) {
+      if (w + k < n)
+        list.push_back(loop.forward(r, w + k));
+      list.push_back(loop.backward(Op::Backward, r, k));
+    }
+  }
+  return std::move(loop.order);
+}
+
 } // namespace penstock

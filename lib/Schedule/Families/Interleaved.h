@@ -51,6 +51,10 @@ struct Interleaving {
 Result<Interleaving> interleave(const Problem &problem, std::string_view family,
                                 int32_t group, int32_t hop);
 
+/// Fills in the order: F(0) .. F(w-1), then F(w+k) B(k) as long as there are
+/// some, with w the warm-up of the rank.
+Program fillInTurns(Interleaving loop);
+
 } // namespace penstock
 
 #endif // PENSTOCK_LIB_SCHEDULE_FAMILIES_INTERLEAVED_H

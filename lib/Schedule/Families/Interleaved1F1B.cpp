@@ -45,20 +45,7 @@ Result<Program> interleaved1F1B(const Problem &problem, int32_t group) {
       interleave(problem, "interleaved_1f1b", group, /*hop=*/2);
   if (!loop)
     return loop.failure();
-  const int64_t n = loop->size();
-  for (int32_t r = 0; r < loop->p; ++r) {
-    auto &list = loop->order.ranks[problem.placement[r]].instructions;
-    list.reserve(2 * n + 1); // and a step
-    const int64_t w = loop->warmup(r);
-    for (int64_t k = 0; k < w; ++k)
-      list.push_back(loop->forward(r, k));
-    for (int64_t k = 0; k < n; ++k) {
-      if (w + k < n)
-        list.push_back(loop->forward(r, w + k));
-      list.push_back(loop->backward(Op::Backward, r, k));
-    }
-  }
-  return std::move(loop->order);
+  return fillInTurns(std::move(*loop));
 }
 
 } // namespace penstock

@@ -19,9 +19,8 @@
 //
 // Constraint  as interleaved_1f1b, and the same default of g. Deadlock needs
 //             even smaller groups
-// Bubble      (p - 1) (F + I - W), times of one stage, for equal stages, W <=
-// F,
-//             free transfers and g = p where p divides m
+// Bubble      (p - 1) (F + I - W), times of one stage, for equal stages,
+//             W <= F, free transfers and g = p where p divides m
 // Peak        p v stage activations on every rank, counted from F to W, there
 //
 // torch.distributed.pipelining, ScheduleInterleavedZeroBubble: the rule of
@@ -38,23 +37,12 @@ Result<Program> interleavedZB(const Problem &problem, int32_t group) {
       interleave(problem, "interleaved_zb", group, /*hop=*/1);
   if (!loop)
     return loop.failure();
-  const int64_t n = loop->size();
-  for (int32_t r = 0; r < loop->p; ++r) {
-    auto &list = loop->order.ranks[problem.placement[r]].instructions;
-    list.reserve(3 * n + 1); // and a step
-    const int64_t ahead = std::min(n, loop->warmup(r) + 1);
-    for (int64_t k = 0; k < ahead; ++k)
-      list.push_back(loop->forward(r, k));
-    for (int64_t k = 0; k < n; ++k) {
-      list.push_back(loop->backward(Op::BackwardInput, r, k));
-      if (k >= r)
-        list.push_back(loop->backward(Op::BackwardWeight, r, k - r));
-      if (ahead + k < n)
-        list.push_back(loop->forward(r, ahead + k));
-    }
-    for (int64_t k = std::max<int64_t>(0, n - r); k < n; ++k)
-      list.push_back(loop->backward(Op::BackwardWeight, r, k));
-  }
+  for (int32_t r = 0; r < loop->p; ++r)
+    appendZeroBubble(loop->order.ranks[problem.placement[r]], loop->size(),
+                     loop->warmup(r) + 1, /*delay=*/r, [&](Op op, int64_t k) {
+                       return op == Op::Forward ? loop->forward(r, k)
+                                                : loop->backward(op, r, k);
+                     });
   return std::move(loop->order);
 }
 

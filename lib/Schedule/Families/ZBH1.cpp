@@ -41,8 +41,10 @@ Result<Program> zbH1(const Problem &problem) {
     return order;
   const int32_t m = problem.numMicrobatches, p = problem.numRanks;
   for (int32_t s = 0; s < p; ++s)
-    appendZeroBubble(order->ranks[problem.placement[s]], s, m,
-                     /*warmup=*/p - s, /*delay=*/s);
+    appendZeroBubble(order->ranks[problem.placement[s]], m,
+                     /*warmup=*/p - s, /*delay=*/s, [s](Op op, int64_t mb) {
+                       return action(op, s, static_cast<int32_t>(mb));
+                     });
   return order;
 }
 

@@ -41,8 +41,11 @@ Result<Program> zbH2(const Problem &problem) {
     return order;
   const int32_t m = problem.numMicrobatches, p = problem.numRanks;
   for (int32_t s = 0; s < p; ++s)
-    appendZeroBubble(order->ranks[problem.placement[s]], s, m,
-                     /*warmup=*/2 * (p - s) - 1, /*delay=*/2 * s);
+    appendZeroBubble(order->ranks[problem.placement[s]], m,
+                     /*warmup=*/2 * (p - s) - 1, /*delay=*/2 * s,
+                     [s](Op op, int64_t mb) {
+                       return action(op, s, static_cast<int32_t>(mb));
+                     });
   return order;
 }
 

@@ -169,3 +169,24 @@ Program penstock::test::oneForwardOneBackward(int32_t numRanks,
     OneForwardOneBackward(program, r, planned).run(grouped);
   return program;
 }
+
+Program penstock::test::breadthFirstForward(int32_t p, int32_t v, int32_t m,
+                                            int64_t bytes) {
+  Program program = makeProgram(p, m, p * v);
+  for (int32_t r = 0; r < p; ++r) {
+    RankBuilder rank(program, r);
+    for (int32_t s = r; s < p * v; s += p)
+      for (int32_t mb = 0; mb < m; ++mb) {
+        if (s > 0)
+          rank.recvAct(s - 1, mb, (r + p - 1) % p);
+        rank.f(s, mb);
+        if (s + 1 < p * v)
+          rank.sendAct(s, mb, (r + 1) % p);
+      }
+  }
+  for (RankProgram &rank : program.ranks)
+    for (Instruction &inst : rank.instructions)
+      if (isTransfer(inst.op))
+        inst.bytes = bytes;
+  return program;
+}

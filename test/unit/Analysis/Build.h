@@ -153,6 +153,12 @@ private:
 Program oneForwardOneBackward(int32_t numRanks, int32_t numMicrobatches,
                               bool planned, bool grouped = true);
 
+/// Breadth-first looped forward, where rank r has the stages r, r + p, ...: for
+/// every chunk and micro-batch receive, forward, send. Known from
+/// NVIDIA/nccl#1541 and meta-pytorch/torchrec PR#4472.
+Program breadthFirstForward(int32_t numRanks, int32_t numChunks,
+                            int32_t numMicrobatches, int64_t bytes = 0);
+
 } // namespace penstock::test
 
 #endif // PENSTOCK_TEST_UNIT_ANALYSIS_BUILD_H

@@ -11,28 +11,6 @@ using namespace penstock::test;
 
 namespace {
 
-/// For every chunk and micro-batch: receive, forward, send. One rank owns the
-/// stages rank, rank + p, ...
-Program breadthFirstForward(int32_t p, int32_t chunks, int32_t m) {
-  Program program = makeProgram(p, m, p * chunks);
-  for (int32_t r = 0; r < p; ++r) {
-    RankBuilder rank(program, r);
-    for (int32_t s = r; s < p * chunks; s += p)
-      for (int32_t mb = 0; mb < m; ++mb) {
-        if (s > 0)
-          rank.recvAct(s - 1, mb, (r + p - 1) % p);
-        rank.f(s, mb);
-        if (s + 1 < p * chunks)
-          rank.sendAct(s, mb, (r + 1) % p);
-      }
-  }
-  for (RankProgram &rank : program.ranks)
-    for (Instruction &inst : rank.instructions)
-      if (isTransfer(inst.op))
-        inst.bytes = 100;
-  return program;
-}
-
 /// All forwards, then all backwards.
 Program gpipe(int32_t p, int32_t m) {
   Program program = makeProgram(p, m);
@@ -78,7 +56,7 @@ TEST(Capacity, BreadthFirstForwardNeedsAsManyAsMicrobatchesPerRank) {
       for (int32_t m = 1; m <= 10; ++m) {
         SCOPED_TRACE(testing::Message()
                      << "V=" << chunks << " P=" << p << " m=" << m);
-        const Program program = breadthFirstForward(p, chunks, m);
+        const Program program = breadthFirstForward(p, chunks, m, 100);
         const CapacityNeed need = capacityNeed(program);
         ASSERT_EQ(need.least, m / p);
         EXPECT_TRUE(need.minimal);
@@ -171,7 +149,7 @@ TEST(Capacity, UnmatchedSendNeedsOneReceiveNone) {
 
 /// What the search for a least set of buffers costs is bounded.
 TEST(Capacity, LargeProgramsAreNotLowered) {
-  const Program program = breadthFirstForward(2, 2, 1 << 16);
+  const Program program = breadthFirstForward(2, 2, 1 << 16, 100);
   const CapacityNeed need = capacityNeed(program);
   EXPECT_EQ(need.least, 1 << 15);
   EXPECT_FALSE(need.minimal);

@@ -101,7 +101,7 @@ TEST(Cases, C01fix) {
 }
 
 /// Two communicators on two queues, crossed. NVIDIA/nccl#783
-TEST(Cases, C02) {
+static Program crossedOnTwoQueues() {
   Program program = makeProgram(2, 2);
   RankBuilder(program, 0)
       .onQueue(1)
@@ -117,6 +117,11 @@ TEST(Cases, C02) {
       .onQueue(1)
       .onComm(1)
       .recvAct(0, 0, 0);
+  return program;
+}
+
+TEST(Cases, C02) {
+  const Program program = crossedOnTwoQueues();
   expectVerdict(program, {"ooooDDo", 0});
 }
 
@@ -414,23 +419,8 @@ TEST(FirstUse, CrossedConnectionsAreAnError) {
       << message;
 }
 
-/// Two communicators on two queues, crossed. NVIDIA/nccl#783
 TEST(FirstUse, TheHostBlocksAcrossQueues) {
-  Program program = makeProgram(2, 2);
-  RankBuilder(program, 0)
-      .onQueue(1)
-      .onComm(1)
-      .sendAct(0, 0, 1)
-      .onQueue(2)
-      .onComm(2)
-      .recvGrad(1, 0, 1);
-  RankBuilder(program, 1)
-      .onQueue(2)
-      .onComm(2)
-      .sendGrad(1, 0, 0)
-      .onQueue(1)
-      .onComm(1)
-      .recvAct(0, 0, 0);
+  const Program program = crossedOnTwoQueues();
   const Semantics firstUse(Semantics::Documented, 0, false, true);
   const DeadlockResult result = checkDeadlock(program, firstUse);
   EXPECT_EQ(result.outcome(), Outcome::Deadlock);

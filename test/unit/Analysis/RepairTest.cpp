@@ -118,28 +118,10 @@ TEST(Repair, OneForwardOneBackwardWithoutGroups) {
       }
 }
 
-/// Breadth-first looped forward. NVIDIA/nccl#1541, meta-pytorch/torchrec
-/// PR#4472
-Program breadthFirst(int32_t p, int32_t v, int32_t m) {
-  Program program = makeProgram(p, m, p * v);
-  for (int32_t r = 0; r < p; ++r) {
-    RankBuilder rank(program, r);
-    for (int32_t s = r; s < p * v; s += p)
-      for (int32_t mb = 0; mb < m; ++mb) {
-        if (s > 0)
-          rank.recvAct(s - 1, mb, (r + p - 1) % p);
-        rank.f(s, mb);
-        if (s + 1 < p * v)
-          rank.sendAct(s, mb, (r + 1) % p);
-      }
-  }
-  return program;
-}
-
 TEST(Repair, BreadthFirst) {
   for (auto [p, v, m] :
        {std::tuple(2, 2, 4), std::tuple(4, 2, 9), std::tuple(3, 3, 7)})
-    expectRepaired(breadthFirst(p, v, m));
+    expectRepaired(breadthFirstForward(p, v, m));
 }
 
 /// A receive stands before an action that must run first.

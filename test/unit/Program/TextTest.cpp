@@ -287,6 +287,14 @@ TEST(Text, Symbols) {
   EXPECT_EQ(formatSymbol("\"\\\n\xff"), "@\"\\22\\\\\\0A\\FF\"");
 }
 
+TEST(Text, CountsThings) {
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(1, "micro-batch"), "1 micro-batch");
+  EXPECT_EQ(counted(2, "micro-batch"), "2 micro-batches");
+  EXPECT_EQ(counted(3, "stash"), "3 stashes");
+  EXPECT_EQ(counted(4, "message"), "4 messages");
+}
+
 TEST(Text, EveryInstructionHasItsLine) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const Program program = test::RandomProgram(seed).make();

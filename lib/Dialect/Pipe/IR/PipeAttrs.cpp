@@ -452,14 +452,18 @@ static Attribute parseGrouped(AsmParser &parser) {
     return {};
   return Family::get(parser.getContext(), chunks, group);
 }
+template <typename Family>
+static void printGrouped(AsmPrinter &printer, Family family) {
+  ParameterPrinter(printer)
+      .number("chunks", family.getChunks())
+      .number("group", family.getGroup());
+}
 
 Attribute InterleavedZBAttr::parse(AsmParser &parser, Type) {
   return parseGrouped<InterleavedZBAttr>(parser);
 }
 void InterleavedZBAttr::print(AsmPrinter &printer) const {
-  ParameterPrinter(printer)
-      .number("chunks", getChunks())
-      .number("group", getGroup());
+  printGrouped(printer, *this);
 }
 Result<Program> InterleavedZBAttr::generate(const Problem &problem) const {
   return looped(*this, problem,
@@ -469,11 +473,7 @@ Result<Program> InterleavedZBAttr::generate(const Problem &problem) const {
 Attribute GISAttr::parse(AsmParser &parser, Type) {
   return parseGrouped<GISAttr>(parser);
 }
-void GISAttr::print(AsmPrinter &printer) const {
-  ParameterPrinter(printer)
-      .number("chunks", getChunks())
-      .number("group", getGroup());
-}
+void GISAttr::print(AsmPrinter &printer) const { printGrouped(printer, *this); }
 Result<Program> GISAttr::generate(const Problem &problem) const {
   return looped(*this, problem, [&] { return gis(problem, getGroup()); });
 }

@@ -2,6 +2,7 @@
 
 #include "penstock/Analysis/Repair.h"
 #include "penstock/Dialect/Pipe/Transforms/Passes.h"
+#include "penstock/Program/Text.h"
 
 #include "PassDetail.h"
 
@@ -32,8 +33,7 @@ struct RepairDeadlock : impl::RepairDeadlockBase<RepairDeadlock> {
                 *outcome.left);
       else
         emitError(op.getLoc())
-            << "after " << outcome.applied.size()
-            << (outcome.applied.size() == 1 ? " repair: " : " repairs: ")
+            << "after " << counted(outcome.applied.size(), "repair") << ": "
             << outcome.left->message;
       return failure();
     }
