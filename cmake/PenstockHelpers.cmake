@@ -27,23 +27,55 @@ function(penstock_add_library name)
     PRIVATE penstock_options)
 endfunction()
 
-# penstock_add_executable(name sources... LINK libs...)
+# Gives the code of a program or a test, whose work is done in the libraries, no
+# more optimisation than it needs: its compile time is most of a build's.
+function(penstock_optimise_little name)
+  if(PENSTOCK_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
+  elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+endfunction()
+
+# penstock_add_executable(name sources... [OPTIMISE] LINK libs...)
 function(penstock_add_executable name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISE" "" "LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} penstock_options)
+  if(NOT ARG_OPTIMISE)
+    penstock_optimise_little(${name})
+  endif()
+endfunction()
+
+# What penstock_add_unittest gives each target.
+function(penstock_unittest_options name)
+  target_link_libraries(${name} PRIVATE GTest::gtest_main penstock_options)
+  target_compile_definitions(${name} PRIVATE
+    PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  penstock_optimise_little(${name})
+  # A precompiled header serves only code compiled with the same options, and
+  # position-independent libraries and programs differ in theirs.
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 endfunction()
 
 # penstock_add_unittest(Name sources... LINK libs...): a GoogleTest program,
 # run by CTest as a whole.
 function(penstock_add_unittest name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  if(NOT TARGET PenstockTestHeaders)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/TestHeaders.cpp CONTENT "")
+    add_library(PenstockTestHeaders OBJECT
+      ${PROJECT_BINARY_DIR}/TestHeaders.cpp)
+    penstock_unittest_options(PenstockTestHeaders)
+    target_precompile_headers(PenstockTestHeaders PRIVATE
+      <gtest/gtest.h> <algorithm> <filesystem> <fstream> <map> <random> <set>
+      <sstream>)
+  endif()
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
-  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main
-    penstock_options)
-  target_compile_definitions(${name} PRIVATE
-    PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${ARG_LINK})
+  penstock_unittest_options(${name})
+  target_precompile_headers(${name} REUSE_FROM PenstockTestHeaders)
   add_test(NAME ${name} COMMAND ${name})
 endfunction()

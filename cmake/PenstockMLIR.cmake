@@ -21,3 +21,16 @@ target_include_directories(penstock_mlir SYSTEM INTERFACE
   ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS} ${PROJECT_BINARY_DIR}/include)
 target_compile_definitions(penstock_mlir INTERFACE ${LLVM_DEFINITIONS})
 target_link_libraries(penstock_mlir INTERFACE MLIR LLVM)
+
+# The headers of MLIR, parsed once for all libraries that use them.
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/MLIRHeaders.cpp CONTENT "")
+add_library(PenstockMLIRHeaders OBJECT ${PROJECT_BINARY_DIR}/MLIRHeaders.cpp)
+target_link_libraries(PenstockMLIRHeaders PRIVATE
+  penstock_mlir penstock_options)
+target_precompile_headers(PenstockMLIRHeaders PRIVATE
+  <mlir/Bytecode/BytecodeOpInterface.h>
+  <mlir/IR/Builders.h>
+  <mlir/IR/BuiltinOps.h>
+  <mlir/IR/DialectImplementation.h>
+  <mlir/IR/OpImplementation.h>
+  <mlir/Pass/Pass.h>)

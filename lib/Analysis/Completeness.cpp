@@ -3,6 +3,7 @@
 #include "Describe.h"
 #include "Rules.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -47,6 +48,8 @@ public:
       }
     checkUses(Op::ReduceGrad, reductions);
     checkUses(Op::Step, steps);
+    if (problem.numChains() > 1 && !program.isOrder())
+      checkSums();
   }
 
 private:
@@ -124,10 +127,13 @@ private:
   void enterUse(Site site, const Instruction &inst) {
     if (inst.stage >= 0)
       checkPlace(site, inst.stage);
-    const bool isStep = inst.op == Op::Step;
-    if ((!isStep && inst.op != Op::ReduceGrad) || inst.microbatch >= 0)
+    const bool isStep = inst.op == Op::Step, isSum = inst.op == Op::AllReduce;
+    if ((!isStep && !isSum && inst.op != Op::ReduceGrad) ||
+        inst.microbatch >= 0)
       return;
-    Uses &uses = isStep ? steps : reductions;
+    if (isSum && leavesOut(site, inst))
+      return;
+    Uses &uses = isStep ? steps : isSum ? sums : reductions;
     if (uses.seen.empty()) {
       uses.first = site;
       uses.seen.assign(problem.placement.size(), 0);
@@ -156,6 +162,56 @@ private:
                        std::to_string(uses.first.rank) +
                        " uses the gradients of another stage or copy; add it",
                    {{uses.first, "used here"}});
+    }
+  }
+
+  /// Reports the first rank that holds a copy of the stage, but is not in the
+  /// rank set.
+  bool leavesOut(Site site, const Instruction &sum) {
+    if (sum.peer < 0 || problem.numChains() == 1)
+      return false;
+    const std::vector<int32_t> &set = program.rankSets[sum.peer];
+    for (size_t k = sum.stage; k < problem.placement.size();
+         k += problem.stages.size()) {
+      const int32_t rank = problem.placement[k];
+      if (std::binary_search(set.begin(), set.end(), rank))
+        continue;
+      findings.add(site, "leaves out rank " + std::to_string(rank) +
+                             ", which holds a copy of stage " +
+                             std::to_string(sum.stage) +
+                             " with a part of its gradients; add it to the "
+                             "rank set");
+      return true;
+    }
+    return false;
+  }
+
+  /// Copies of a stage on several ranks have each the gradients of their own
+  /// micro-batches: every rank adds them up before a step, or none does.
+  void checkSums() {
+    if (steps.seen.empty() && sums.seen.empty())
+      return;
+    const Site use = steps.seen.empty() ? sums.first : steps.first;
+    sums.seen.resize(problem.placement.size());
+    for (size_t k = 0; k < sums.seen.size() && !findings.full(); ++k) {
+      const int32_t rank = problem.placement[k];
+      const auto stage = static_cast<int32_t>(k % problem.stages.size());
+      if (sums.seen[k] || problem.ranksOf(stage).size() == 1)
+        continue;
+      Instruction sum;
+      sum.op = Op::AllReduce;
+      sum.stage = stage;
+      std::string copies;
+      for (int32_t other : problem.ranksOf(stage))
+        copies += (copies.empty() ? "" : ", ") + std::to_string(other);
+      findings.add({rank, kNoInstruction},
+                   quoted(sum) + " is missing on rank " + std::to_string(rank) +
+                       ": each copy of the stage, on ranks " + copies +
+                       ", has a part of its gradients, while " +
+                       quoted(program, use) + " on rank " +
+                       std::to_string(use.rank) +
+                       " uses gradients; add them up on all these ranks",
+                   {{use, "used here"}});
     }
   }
 
@@ -220,7 +276,7 @@ private:
   Findings &findings;
   Findings &warnings;
   std::vector<Entry> seen;
-  Uses steps, reductions;
+  Uses steps, reductions, sums;
   uint32_t lastLoss = kAbsent; ///< last forward of the last stage on this rank
   bool isOutOfOrder = false;   ///< some loss is; one is enough to say so
 };

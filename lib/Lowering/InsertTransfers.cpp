@@ -220,16 +220,9 @@ static constexpr uint16_t kSumComm = 1;
 /// Calls `fn(stage, ranks)` for the stages that have copies on several ranks.
 template <typename Fn>
 static void forEachCopiedStage(const Problem &problem, Fn &&fn) {
-  const size_t numStages = problem.stages.size();
-  for (size_t s = 0; s < numStages && problem.numChains() > 1; ++s) {
-    std::vector<int32_t> ranks;
-    for (size_t at = s; at < problem.placement.size(); at += numStages)
-      ranks.push_back(problem.placement[at]);
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    if (ranks.size() > 1)
-      fn(static_cast<int32_t>(s), ranks);
-  }
+  for (int32_t s = 0; s < problem.numStages() && problem.numChains() > 1; ++s)
+    if (std::vector<int32_t> ranks = problem.ranksOf(s); ranks.size() > 1)
+      fn(s, ranks);
 }
 
 /// Index behind the last instruction that is an action or transfer.

@@ -13,6 +13,15 @@ bool Program::isPlanned() const {
   });
 }
 
+std::vector<int32_t> Problem::ranksOf(int32_t stage) const {
+  std::vector<int32_t> ranks;
+  for (size_t at = stage; at < placement.size(); at += stages.size())
+    ranks.push_back(placement[at]);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
 bool Program::isOrder() const {
   if (isPlanned())
     return false;

@@ -25,8 +25,13 @@ void *operator new(size_t size) {
     return memory;
   throw std::bad_alloc();
 }
-void operator delete(void *memory) noexcept { std::free(memory); }
-void operator delete(void *memory, size_t) noexcept { std::free(memory); }
+// Inlined, it looks to GCC like a free() of what operator new returned.
+[[gnu::noinline]] void operator delete(void *memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void *memory, size_t) noexcept {
+  std::free(memory);
+}
 #define COUNTS 1
 #else
 #define COUNTS 0

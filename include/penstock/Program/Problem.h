@@ -104,6 +104,8 @@ struct Problem {
     return placement[static_cast<size_t>(chainOf(microbatch)) * stages.size() +
                      stage];
   }
+  /// The ranks that hold the stage, for any micro-batch: ascending, none twice.
+  std::vector<int32_t> ranksOf(int32_t stage) const;
   bool operator==(const Problem &) const = default;
 };
 

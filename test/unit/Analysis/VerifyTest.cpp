@@ -347,6 +347,93 @@ TEST(Completeness, ParametersOnTheWrongRank) {
   }
 }
 
+/// Two copies of two stages, one micro-batch on each chain, with all transfers
+/// left out: only completeness is asked here.
+static Program twoCopies() {
+  Program program = makeProgram(2, 2);
+  program.problem.placement = {0, 1, 1, 0};
+  program.problem.chains = {0, 1};
+  RankBuilder(program, 0).f(0, 0).f(1, 1).b(1, 1).b(0, 0);
+  RankBuilder(program, 1).f(0, 1).f(1, 0).b(1, 0).b(0, 1);
+  return program;
+}
+
+static size_t numFindings(const Verdict &verdict, Rule rule) {
+  return std::count_if(
+      verdict.findings.begin(), verdict.findings.end(),
+      [&](const Finding &finding) { return finding.rule == rule; });
+}
+
+TEST(Completeness, CopiesAddUpTheirGradients) {
+  Program program = twoCopies();
+  // Nothing uses the gradients, or transfers and sums are yet to come.
+  for (int32_t rank : {0, 1})
+    RankBuilder(program, rank).collective(Op::Barrier);
+  EXPECT_EQ(numFindings(verify(program), Rule::Completeness), 0u);
+  program = twoCopies();
+  for (int32_t rank : {0, 1})
+    RankBuilder(program, rank).step();
+  ASSERT_TRUE(program.isOrder());
+  EXPECT_EQ(numFindings(verify(program), Rule::Completeness), 0u);
+
+  program = twoCopies();
+  for (int32_t rank : {0, 1})
+    RankBuilder(program, rank)
+        .collective(Op::AllReduce, 0)
+        .collective(Op::AllReduce, 1)
+        .step();
+  EXPECT_EQ(numFindings(verify(program), Rule::Completeness), 0u);
+
+  // The sum of one stage is forgotten on all ranks: nothing hangs, but the
+  // copies drift apart.
+  program = twoCopies();
+  for (int32_t rank : {0, 1})
+    RankBuilder(program, rank).collective(Op::AllReduce, 1).step();
+  const std::string why =
+      ": each copy of the stage, on ranks 0, 1, has a part of its gradients, "
+      "while `step` on rank 0 uses gradients; add them up on all these ranks";
+  Verdict verdict = verify(program);
+  for (int32_t rank : {0, 1})
+    expectFinding(
+        verdict, Rule::Completeness, {rank, kNoInstruction},
+        "`all_reduce 0` is missing on rank " + std::to_string(rank) + why, 1);
+  EXPECT_EQ(numFindings(verdict, Rule::Completeness), 2u);
+
+  // Without a step too, when another stage has its sum.
+  program = twoCopies();
+  for (int32_t rank : {0, 1})
+    RankBuilder(program, rank).collective(Op::AllReduce, 1);
+  EXPECT_EQ(numFindings(verify(program), Rule::Completeness), 2u);
+
+  // Over ranks of which one is left out.
+  program = twoCopies();
+  program.rankSets = {{0}, {1}};
+  for (int32_t rank : {0, 1}) {
+    RankBuilder builder(program, rank);
+    builder.collective(Op::AllReduce, 0, rank);
+    builder.collective(Op::AllReduce, 1).step();
+  }
+  verdict = verify(program);
+  for (int32_t rank : {0, 1})
+    expectFinding(verdict, Rule::Completeness, {rank, 4},
+                  "leaves out rank " + std::to_string(1 - rank) +
+                      ", which holds a copy of stage 0 with a part of its "
+                      "gradients; add it to the rank set");
+
+  // Both copies on the same rank share their gradients.
+  program = makeProgram(1, 2, 1);
+  program.problem.placement = {0, 0};
+  program.problem.chains = {0, 1};
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .b(0, 0)
+      .f(0, 1)
+      .b(0, 1)
+      .collective(Op::Barrier)
+      .step();
+  EXPECT_TRUE(verify(program).accepted());
+}
+
 TEST(Completeness, ActionsBeforeWhatTheyNeed) {
   Program program = makeProgram(1, 3);
   RankBuilder(program, 0).b(0, 0).f(0, 0).i(0, 1).f(0, 1).w(0, 1);

@@ -141,8 +141,10 @@ inline double idle(const Timing &timing) {
 /// source file is named.
 inline void expectTimelineInSource(const Result<Program> &order,
                                    const std::string &name) {
-  std::ifstream file(std::string(PENSTOCK_SOURCE_DIR) +
-                     "/lib/Schedule/Families/" + name + ".cpp");
+  std::string path = PENSTOCK_SOURCE_DIR "/lib/Schedule/Families/";
+  path += name;
+  path += ".cpp";
+  std::ifstream file(path);
   std::ostringstream source;
   source << file.rdbuf();
   std::string comment;
