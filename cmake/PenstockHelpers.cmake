@@ -54,21 +54,21 @@ function(penstock_unittest_options name)
   target_link_libraries(${name} PRIVATE GTest::gtest_main penstock_options)
   target_compile_definitions(${name} PRIVATE
     PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  penstock_optimise_little(${name})
   # A precompiled header serves only code compiled with the same options, and
   # position-independent libraries and programs differ in theirs.
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 endfunction()
 
-# penstock_add_unittest(Name sources... LINK libs...): a GoogleTest program,
-# run by CTest as a whole.
+# penstock_add_unittest(Name sources... [OPTIMISE] LINK libs...): a GoogleTest
+# program, run by CTest as a whole.
 function(penstock_add_unittest name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISE" "" "LINK" ${ARGN})
   if(NOT TARGET PenstockTestHeaders)
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/TestHeaders.cpp CONTENT "")
     add_library(PenstockTestHeaders OBJECT
       ${PROJECT_BINARY_DIR}/TestHeaders.cpp)
     penstock_unittest_options(PenstockTestHeaders)
+    penstock_optimise_little(PenstockTestHeaders)
     target_precompile_headers(PenstockTestHeaders PRIVATE
       <gtest/gtest.h> <algorithm> <filesystem> <fstream> <map> <random> <set>
       <sstream>)
@@ -76,6 +76,9 @@ function(penstock_add_unittest name)
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
   penstock_unittest_options(${name})
-  target_precompile_headers(${name} REUSE_FROM PenstockTestHeaders)
+  if(NOT ARG_OPTIMISE)
+    penstock_optimise_little(${name})
+    target_precompile_headers(${name} REUSE_FROM PenstockTestHeaders)
+  endif()
   add_test(NAME ${name} COMMAND ${name})
 endfunction()

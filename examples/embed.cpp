@@ -1,5 +1,6 @@
 //===- embed.cpp - A verified program file, from C++ ----------------------===//
 
+#include "penstock/Analysis/Certify.h"
 #include "penstock/Analysis/Report.h"
 #include "penstock/Analysis/Simulate.h"
 #include "penstock/Lowering/Lowering.h"
@@ -40,6 +41,7 @@ int main() {
     std::fprintf(stderr, "%s\n", render(*program, finding).c_str());
   if (!verdict.accepted())
     return 1;
+  certify(*program); // the proof travels with the file
   std::printf("makespan %g, bubble rate %.4f\n",
               simulateProgram(*program)->makespan,
               simulateProgram(*program)->bubbleRate);

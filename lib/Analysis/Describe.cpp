@@ -135,9 +135,30 @@ static std::string describeUnmatched(const Program &program, Site site) {
   return text + "not every rank of its set reaches it";
 }
 
+/// "2 messages (512 bytes) from rank 0 to rank 1, and some of 3 other
+/// channels": the channel that must buffer most is named.
+static std::string describeNeed(const std::vector<ChannelNeed> &channels) {
+  const ChannelNeed &most =
+      *std::max_element(channels.begin(), channels.end(),
+                        [](const ChannelNeed &a, const ChannelNeed &b) {
+                          return a.messages < b.messages;
+                        });
+  std::string text = counted(most.messages, "message");
+  if (most.bytes > 0)
+    text += " (" + counted(most.bytes, "byte") + ")";
+  text +=
+      " from " + rankName(most.source) + " to " + rankName(most.destination);
+  if (channels.size() > 1)
+    text +=
+        ", and some of " +
+        counted(static_cast<int64_t>(channels.size()) - 1, "other channel") +
+        ',';
+  return text;
+}
+
 /// The demand without which the program would end.
 static std::string describeDemand(const Program &program, Semantics semantics,
-                                  std::optional<int64_t> capacity) {
+                                  const CapacityNeed &need) {
   auto endsWithout = [&](bool &demand) {
     return std::exchange(demand, false) && checkDeadlock(program, semantics).ok;
   };
@@ -146,26 +167,26 @@ static std::string describeDemand(const Program &program, Semantics semantics,
   if (endsWithout(semantics.serialised))
     return " As it stands, it ends where queues run side by side, which no "
            "device promises.";
-  if (!capacity)
+  if (!need.least)
     return " As it stands, no buffering of messages would help.";
-  if (*capacity == 0)
+  if (*need.least == 0)
     return " As it stands, the documented semantics of groups let it end; NCCL "
            "does not keep that promise in all cases.";
-  return " As it stands, it ends only where " + counted(*capacity, "message") +
-         " of a channel may be buffered, which NCCL does not promise.";
+  return " As it stands, it ends only where " + describeNeed(need.channels) +
+         " may be buffered, which NCCL does not promise.";
 }
 
 Finding penstock::describeDeadlock(const Program &program,
                                    const DeadlockResult &result,
                                    const Semantics &semantics) {
   return describeDeadlock(program, result, semantics,
-                          minCapacity(program, semantics));
+                          capacityNeed(program, semantics));
 }
 
 Finding penstock::describeDeadlock(const Program &program,
                                    const DeadlockResult &result,
                                    const Semantics &semantics,
-                                   std::optional<int64_t> capacity) {
+                                   const CapacityNeed &need) {
   Finding finding;
   finding.rule = Rule::Deadlock;
   finding.message = "under " + name(semantics) + " semantics ";
@@ -193,6 +214,6 @@ Finding penstock::describeDeadlock(const Program &program,
     if (!(site == finding.site))
       finding.notes.push_back({site, describeUnmatched(program, site)});
   addProgress(program, result, finding.notes);
-  finding.message += describeDemand(program, semantics, capacity);
+  finding.message += describeDemand(program, semantics, need);
   return finding;
 }

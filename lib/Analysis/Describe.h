@@ -21,10 +21,9 @@ std::string describeCycle(const Program &program,
 /// One note per entry.
 std::vector<Note> notesOfCycle(const Program &program,
                                const std::vector<Site> &cycle);
-/// describeDeadlock, for those who know minCapacity() already.
+/// describeDeadlock, for those who know capacityNeed() already.
 Finding describeDeadlock(const Program &program, const DeadlockResult &result,
-                         const Semantics &semantics,
-                         std::optional<int64_t> capacity);
+                         const Semantics &semantics, const CapacityNeed &need);
 /// "`send activation 0 mb 1 to 1`"
 std::string quoted(const Program &program, Site site);
 

@@ -103,14 +103,13 @@ static void checkDeadlocks(const Program &program, const Channels &channels,
     verdict.minCapacity = 0; // Closure implies documented.
   } else {
     CapacityNeed need = capacityNeed(program, channels, Semantics::Documented);
+    verdict.findings.push_back(
+        describeDeadlock(program, closure, Semantics::Closure, need));
     verdict.minCapacity = need.least;
     verdict.buffers = std::move(need.channels);
   }
   verdict.documentedOk = verdict.minCapacity == 0;
   verdict.cycle = closure.cycle;
-  if (!closure.ok)
-    verdict.findings.push_back(describeDeadlock(
-        program, closure, Semantics::Closure, verdict.minCapacity));
 
   const Semantics serialised(Semantics::Documented, 0, true);
   DeadlockResult inOrder;

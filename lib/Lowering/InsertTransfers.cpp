@@ -2,7 +2,7 @@
 //
 // Plays the order with free transfers and writes the program down as it
 // happens: an action goes to its rank's list when it ends, a transfer to the
-// lists of both ranks as soon as its payload is there. Both lists are
+// lists of both ranks as soon as its payload is there. All lists are
 // projections of one linear order of events, which therefore runs the program
 // (docs/lowering.md). Behind all that, stages with several copies sum their
 // gradients.
@@ -15,6 +15,11 @@
 #include "penstock/Support/Memory.h"
 
 #include <cmath>
+#include <functional>
+#include <numeric>
+#include <queue>
+#include <span>
+#include <utility>
 
 namespace penstock {
 
@@ -71,13 +76,14 @@ struct Pending {
 class Inserter {
 public:
   Inserter(const Program &order, const TransferOptions &options)
-      : order(order), problem(order.problem), options(options), index(problem),
-        isPending(index.size(), 0), lists(order.ranks.size()),
+      : order(order), problem(order.problem), options(options), ticks(order),
+        index(problem), isPending(index.size(), 0), lists(order.ranks.size()),
         copied(order.ranks.size(), 0) {}
 
   Status run() {
     reserve();
-    const Ticks ticks(order);
+    if (options.placement == TransferPlacement::Torch)
+      return runRounds();
     Status played = playOrder<int64_t>(
         order, ticks, [](int32_t, const Instruction &) { return 0; },
         [&](const PlayedItem<int64_t> &item) { addItem(item); });
@@ -98,12 +104,15 @@ private:
   void forEachTransfer(const Instruction &action, Fn &&fn) const;
   void reserve();
   void addItem(const PlayedItem<int64_t> &item);
+  Status runRounds();
   void copyTo(int32_t rank, uint32_t end);
+  void addTransfer(const Tensor &tensor, int32_t from, int32_t to, bool joined);
   void flush();
 
   const Program &order;
   const Problem &problem;
   const TransferOptions &options;
+  const Ticks ticks;
   const OrderIndex index;
   std::vector<uint8_t> isPending; ///< of the producer, by `index`
   std::vector<Pending> pending;
@@ -182,36 +191,104 @@ void Inserter::copyTo(int32_t rank, uint32_t end) {
   }
 }
 
+void Inserter::addTransfer(const Tensor &tensor, int32_t from, int32_t to,
+                           bool joined) {
+  Instruction inst;
+  inst.payload = tensor.kind == TensorKind::Activation ? Payload::Activation
+                                                       : Payload::Gradient;
+  inst.stage = tensor.stage;
+  inst.microbatch = tensor.microbatch;
+  inst.bytes = bytesOf(problem, tensor);
+  inst.joined = joined;
+  inst.op = Op::Send;
+  inst.peer = to;
+  lists[from].push_back(inst);
+  inst.op = Op::Recv;
+  inst.peer = from;
+  lists[to].push_back(inst);
+  ++statistics.transfers;
+  statistics.groups += joined;
+}
+
 void Inserter::flush() {
   std::sort(pending.begin(), pending.end());
-  bool joinedBefore = false;
+  bool joined = false;
   for (size_t i = 0; i < pending.size(); ++i) {
     const Pending &transfer = pending[i];
-    const bool activation = transfer.tensor.kind == TensorKind::Activation;
-    const int32_t s = transfer.tensor.stage, mb = transfer.tensor.microbatch;
-    isPending[activation ? index.forward(s, mb) : index.backward(s, mb)] = 0;
-
-    Instruction inst;
-    inst.payload = activation ? Payload::Activation : Payload::Gradient;
-    inst.stage = s;
-    inst.microbatch = mb;
-    inst.bytes = bytesOf(problem, transfer.tensor);
-    inst.joined = options.group && i > 0 && !joinedBefore &&
-                  pending[i - 1].pair == transfer.pair &&
-                  pending[i - 1].up() != transfer.up();
-    joinedBefore = inst.joined;
+    const auto &[kind, s, mb] = transfer.tensor;
+    isPending[kind == TensorKind::Activation ? index.forward(s, mb)
+                                             : index.backward(s, mb)] = 0;
+    joined = options.group && i > 0 && !joined &&
+             pending[i - 1].pair == transfer.pair &&
+             pending[i - 1].up() != transfer.up();
     const int32_t from = transfer.up() ? transfer.smaller() : transfer.larger();
     const int32_t to = transfer.up() ? transfer.larger() : transfer.smaller();
-    inst.op = Op::Send;
-    inst.peer = to;
-    lists[from].push_back(inst);
-    inst.op = Op::Recv;
-    inst.peer = from;
-    lists[to].push_back(inst);
-    ++statistics.transfers;
-    statistics.groups += inst.joined;
+    addTransfer(transfer.tensor, from, to, joined);
   }
   pending.clear();
+}
+
+/// The ranks take turns, smallest first. One that cannot go on has no turn
+/// before something arrives: in this round if it is still to come, else in the
+/// next.
+Status Inserter::runRounds() {
+  const auto numRanks = static_cast<int32_t>(lists.size());
+  std::vector<uint8_t> hasEnded(index.size(), 0);
+  auto isReady = [&](std::span<const Instruction> item) {
+    bool ready = true;
+    for (const Instruction &inst : item)
+      forEachPredecessor(index, inst, [&](size_t producer, int32_t) {
+        ready &= hasEnded[producer] != 0;
+      });
+    return ready;
+  };
+  std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> round;
+  std::vector<int32_t> next(numRanks);
+  std::iota(next.begin(), next.end(), 0);
+  std::vector<uint8_t> hasTurn(numRanks, 1);
+  while (!next.empty()) {
+    for (int32_t rank : next)
+      round.push(rank);
+    next.clear();
+    while (!round.empty()) {
+      const int32_t rank = round.top();
+      round.pop();
+      hasTurn[rank] = 0;
+      const std::span list = order.ranks[rank].instructions;
+      if (copied[rank] == list.size())
+        continue;
+      const uint32_t begin = copied[rank], end = itemEnd(list, begin);
+      const auto item = list.subspan(begin, end - begin);
+      if (!isReady(item))
+        continue;
+      copyTo(rank, end);
+      for (const Instruction &inst : item) {
+        if (inst.op == Op::Forward)
+          hasEnded[index.forward(inst.stage, inst.microbatch)] = 1;
+        else if (inst.op == Op::Backward || inst.op == Op::BackwardInput)
+          hasEnded[index.backward(inst.stage, inst.microbatch)] = 1;
+        forEachTransfer(
+            inst, [&](const Tensor &tensor, int32_t from, int32_t to, size_t) {
+              addTransfer(tensor, from, to, false);
+              if (!std::exchange(hasTurn[to], 1)) {
+                if (to > rank)
+                  round.push(to);
+                else
+                  next.push_back(to);
+              }
+            });
+      }
+      if (!std::exchange(hasTurn[rank], 1))
+        next.push_back(rank);
+    }
+  }
+  for (int32_t rank = 0; rank < numRanks; ++rank)
+    if (copied[rank] < order.ranks[rank].instructions.size())
+      // It cannot run: let the other way to run it say why.
+      return playOrder<int64_t>(
+          order, ticks, [](int32_t, const Instruction &) { return 0; },
+          [](const PlayedItem<int64_t> &) {});
+  return success();
 }
 
 /// Communicator of the sums of gradients; that of the transfers is 0.

@@ -17,8 +17,9 @@ public:
          int32_t rank, int32_t numLayers)
       : source(std::move(source)), parts(problem.stages.size()),
         losses(problem.numMicrobatches), hasLoss(problem.numMicrobatches) {
-    for (int32_t s = 0; s < problem.numStages(); ++s)
-      if (problem.placement[s] == rank)
+    for (size_t k = 0; k < problem.placement.size(); ++k)
+      if (const size_t s = k % parts.size();
+          problem.placement[k] == rank && !parts[s].stage)
         parts[s].stage = std::make_unique<ByteLmStage<float>>(
             this->source->config, this->source->corpus, problem.stages[s],
             numLayers, problem.numMicrobatches);
@@ -63,6 +64,10 @@ public:
         update(part);
   }
 
+  std::span<float> gradients(int32_t stage) override {
+    return parts[stage].stage->gradientArray();
+  }
+
   /// In the order of the micro-batches, whatever the schedule.
   double loss() const override {
     double sum = 0;
@@ -87,10 +92,10 @@ public:
     if (stage < 0 || size_t(stage) >= parts.size() || !parts[stage].stage)
       return;
     const Part &part = parts[stage];
-    const std::span<const float> values = part.stage->parameterArray(),
-                                 gradients = part.hasCapture
-                                                 ? part.captured
-                                                 : part.stage->gradientArray();
+    const std::span<const float> values = part.stage->parameterArray();
+    std::span<const float> gradients = part.stage->gradientArray();
+    if (part.hasCapture)
+      gradients = part.captured;
     part.stage->forEachParameter(
         [&](int32_t layer, const TensorShape &tensor, int64_t offset) {
           fn({layer, tensor.name, values.subspan(offset, tensor.size()),
@@ -120,7 +125,7 @@ private:
   std::vector<uint8_t> hasLoss; ///< since beginStep
 };
 
-/// Whether the stage table has the model's bytes, and each stage one rank.
+/// Whether the stage table has the model's bytes.
 Status checkStages(const Problem &problem, int32_t numLayers,
                    const ByteLmConfig &config) {
   for (int32_t s = 0; s < problem.numStages(); ++s) {
@@ -143,16 +148,6 @@ Status checkStages(const Problem &problem, int32_t numLayers,
     check(stage.bytes.parameters, needs.parameters, "parameters", why);
     if (!why.empty())
       return Failure{why};
-
-    for (int32_t c = 1; c < problem.numChains(); ++c) {
-      const int32_t first = problem.placement[s],
-                    other = problem.placement[c * problem.numStages() + s];
-      if (other != first)
-        return Failure{where + "is on rank " + std::to_string(first) +
-                       " and on rank " + std::to_string(other) +
-                       ", but byte-lm does not add up the gradients of two "
-                       "ranks; take a schedule with one chain"};
-    }
   }
   return success();
 }

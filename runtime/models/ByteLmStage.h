@@ -388,9 +388,7 @@ public:
   }
   /// All parameters, and their gradients, with the gaps between them.
   std::span<S> parameterArray() { return {values.get(), size_t(numValues)}; }
-  std::span<const S> gradientArray() const {
-    return {gradients.get(), size_t(numValues)};
-  }
+  std::span<S> gradientArray() { return {gradients.get(), size_t(numValues)}; }
 
 private:
   /// Where a layer lies in the arrays of the stage and in the stash.

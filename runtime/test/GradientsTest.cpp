@@ -2,6 +2,7 @@
 
 #include "ByteLmConfig.h"
 
+#include "penstock/Analysis/Verify.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Runtime/Models.h"
 #include "penstock/Schedule/Schedule.h"
@@ -21,9 +22,12 @@ namespace {
 const std::string kModel =
     "byte-lm:width=8,hidden=8,context=4,embed=4,samples=4";
 
+enum class Placement { Loop, Snake, BothWays };
 struct Family {
   const char *name;
   Result<Program> (*make)(const Problem &);
+  int32_t chunks = 1; ///< stages a rank
+  Placement placement = Placement::Loop;
 };
 void PrintTo(const Family &family, std::ostream *os) { *os << family.name; }
 
@@ -39,26 +43,39 @@ protected:
   }
   void TearDown() override { std::filesystem::remove(text); }
 
-  static Program compile(const Case &shape) {
+  static Program compile(const Case &shape, bool sums = true) {
     const auto &[p, m, family, split] = shape;
     const ByteLmConfig config = *ByteLmConfig::parse(kModel);
     Problem problem;
     problem.name = "gradients";
     problem.numRanks = p;
     problem.numMicrobatches = m;
-    for (int32_t s = 0; s < p; ++s) {
+    const int32_t numStages = p * family.chunks;
+    for (int32_t s = 0; s < numStages; ++s) {
       Stage stage;
       stage.firstLayer = s == 0 ? 0 : s + 1; // stage 0 has two
       stage.numLayers = s == 0 ? 2 : 1;
-      stage.bytes = bytesOf(stage, p + 1, config);
+      stage.bytes = bytesOf(stage, numStages + 1, config);
       problem.stages.push_back(stage);
-      problem.placement.push_back(s);
     }
-    Program program = *family.make(problem);
+    if (family.placement == Placement::BothWays)
+      placeBothWays(problem);
+    else
+      problem.placement = family.placement == Placement::Snake
+                              ? placeSnake(numStages, p)
+                              : placeLoop(numStages, p);
+    Result<Program> order = family.make(problem);
+    EXPECT_TRUE(order) << order.message();
+    Program program = std::move(*order);
     if (split)
       splitBackward(program);
     appendSteps(program);
     EXPECT_TRUE(insertTransfers(program));
+    for (RankProgram &rank : program.ranks)
+      if (!sums)
+        std::erase_if(rank.instructions, [](const Instruction &inst) {
+          return inst.op == Op::AllReduce;
+        });
     EXPECT_TRUE(planBuffers(program));
     return program;
   }
@@ -101,6 +118,76 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(kNaive, kGPipe, kOneForwardOneBackward),
                      testing::Bool()),
     nameOf);
+
+/// Families with several stages a rank, or split backwards, each of whose
+/// stages adds up its gradients in the order of the micro-batches.
+const Family kInOrder[] = {
+    {"eager", eagerOneForwardOneBackward},
+    {"zb_h1", zbH1},
+    {"zb_h2", zbH2},
+    {"interleaved_1f1b",
+     [](const Problem &problem) { return interleaved1F1B(problem); }, 2},
+    {"interleaved_zb",
+     [](const Problem &problem) { return interleavedZB(problem); }, 2},
+    {"gis", [](const Problem &problem) { return gis(problem); }, 3},
+    {"zb_v", zbV, 2, Placement::Snake},
+    {"v_half", vHalf, 2, Placement::Snake},
+    {"v_min", vMin, 2, Placement::Snake},
+    {"dualpipe_v", dualPipeV, 2, Placement::Snake},
+    {"hanayo", [](const Problem &problem) { return hanayo(problem, 2); }, 4,
+     Placement::Snake},
+};
+INSTANTIATE_TEST_SUITE_P(Families, Gradients,
+                         testing::Combine(testing::Values(2, 4),
+                                          testing::Values(1, 3, 8),
+                                          testing::ValuesIn(kInOrder),
+                                          testing::Values(false)),
+                         nameOf);
+
+/// Those that go back from the last micro-batch, or add up the gradients of two
+/// copies of each stage: equal up to rounding.
+const Family kInAnotherOrder[] = {
+    {"gpipe_descending",
+     [](const Problem &problem) {
+       return gpipe(problem, {.descending = true, .recompute = true});
+     }},
+    {"breadth_first", breadthFirst, 2},
+    {"dualpipe", dualPipe, 1, Placement::BothWays},
+    {"chimera", chimera, 1, Placement::BothWays},
+};
+class RoundedGradients : public Gradients {};
+
+TEST_P(RoundedGradients, AreThoseOfTheUnpipelinedModel) {
+  const Program program = compile(GetParam());
+  const GradientCheckReport report = check(program);
+  ASSERT_FALSE(report.error) << report.error.message;
+  EXPECT_TRUE(report.check.agrees()) << report.check.describe();
+  // One micro-batch has one order.
+  EXPECT_EQ(report.check.exact,
+            program.problem.numChains() == 1 && std::get<1>(GetParam()) == 1);
+  if (program.problem.numChains() == 1)
+    return;
+  // Every copy is compared.
+  const auto &[p, m, family, split] = GetParam();
+  const GradientCheckReport one =
+      check(compile({p, m, kOneForwardOneBackward, split}));
+  EXPECT_EQ(report.check.numValues, 2 * one.check.numValues);
+
+  // Without its sum each copy has a part of the gradients.
+  Program parts = compile(GetParam(), false);
+  numberRankSets(parts);
+  ASSERT_FALSE(verify(parts).accepted());
+  const GradientCheckReport wrong = check(parts, true);
+  ASSERT_FALSE(wrong.error) << wrong.error.message;
+  EXPECT_FALSE(wrong.check.agrees());
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, RoundedGradients,
+                         testing::Combine(testing::Values(2, 4),
+                                          testing::Values(1, 3, 8),
+                                          testing::ValuesIn(kInAnotherOrder),
+                                          testing::Values(false)),
+                         nameOf);
 
 using GradientsOf = Gradients;
 

@@ -1,5 +1,6 @@
 // RUN: penstock-opt %s --pipe-generate-order --pipe-insert-transfers | FileCheck %s
 // RUN: penstock-opt %s --pipe-generate-order --pipe-insert-transfers=group=false | FileCheck %s --check-prefix=SINGLE
+// RUN: penstock-opt %s --pipe-generate-order --pipe-insert-transfers=placement=torch | FileCheck %s --check-prefix=TORCH
 
 // The first two forwards are sent one by one; then both ranks send and receive
 // at the same time, in one group each.
@@ -11,6 +12,16 @@
 // CHECK:       group {
 // CHECK-NOT:   queue
 // SINGLE-NOT:  group
+// A receive stands behind all that the rank has when its send is issued.
+// TORCH-LABEL: pipe.schedule @one_f_one_b
+// TORCH:       rank 0 {
+// TORCH-NEXT:    forward 0 mb 0
+// TORCH-NEXT:    send activation 0 mb 0 to 1 bytes(64)
+// TORCH-NEXT:    forward 0 mb 1
+// TORCH-NEXT:    send activation 0 mb 1 to 1 bytes(64)
+// TORCH-NEXT:    recv gradient 1 mb 0 from 1 bytes(64)
+// TORCH-NEXT:    backward 0 mb 0
+// TORCH-NOT:   group
 pipe.schedule @one_f_one_b ranks(2) microbatches(3) using(#pipe.one_f_one_b) bytes(#pipe.bytes<output = 64, stash = 8>)
 
 // A complete program is left alone.

@@ -112,6 +112,17 @@ Json check::toJson(const Report &report) {
       verdict.minCapacity ? Json(*verdict.minCapacity) : Json(nullptr);
   json["closure"] = outcome(verdict.deadlockFree);
   json["documented"] = outcome(verdict.documentedOk);
+  json["serialised"] = verdict.serialisedOk
+                           ? Json(*verdict.serialisedOk ? "ok" : "deadlock")
+                           : Json(nullptr);
+  json["buffers"] = Json::array();
+  for (const ChannelNeed &need : verdict.buffers)
+    json["buffers"].push_back({{"comm", need.comm},
+                               {"source", need.source},
+                               {"destination", need.destination},
+                               {"messages", need.messages},
+                               {"bytes", need.bytes},
+                               {"message", placeToJson(report, need.message)}});
   json["findings"] = findingsToJson(report, verdict.findings);
   json["warnings"] = findingsToJson(report, verdict.warnings);
   json["assumptions"] = assumptions();

@@ -361,10 +361,11 @@ Fault train(const Options &options, std::stop_token stop,
     if (fault.code != Fine)
       return fault;
     json["gradients"] = {{"equal", check.equal()},
+                         {"agree", check.agrees()},
                          {"values", check.numValues},
                          {"different", check.numDifferent},
                          {"text", check.describe()}};
-    if (!check.equal())
+    if (!check.agrees())
       return {Failed, "gradients-differ", check.describe()};
     say("check    " + check.describe());
   }

@@ -13,9 +13,19 @@
 
 namespace penstock {
 
+/// Where in the lists transfers stand.
+enum class TransferPlacement : uint8_t {
+  Time, ///< in the order in which their payloads are there
+  Torch ///< as torch's pipelining puts them, for comparison with it: in rounds
+        ///< over the ranks, each of which adds its next action if the inputs
+        ///< are there, behind it its sends, and at once, behind all that the
+        ///< other rank has by then, the receives; nothing is grouped
+};
+
 struct TransferOptions {
   /// Group opposite transfers of a pair that are neighbours on both sides.
   bool group = true;
+  TransferPlacement placement = TransferPlacement::Time;
 };
 
 struct TransferStatistics {
@@ -25,8 +35,8 @@ struct TransferStatistics {
 /// Inserts the sends and receives that an order needs (docs/lowering.md), and
 /// behind the actions an all-reduce of the gradients of every stage that has
 /// copies on several ranks. All stays on queue 0, so the result is a complete
-/// program that runs strictly in host order. Fails on an order that cannot run, and leaves it as
-/// it was. The order must be well-formed.
+/// program that runs strictly in host order. Fails on an order that cannot run,
+/// and leaves it as it was. The order must be well-formed.
 Result<TransferStatistics> insertTransfers(Program &order,
                                            const TransferOptions &options = {});
 

@@ -512,13 +512,6 @@ TEST(Models, WrongPrograms) {
   wrong.problem.stages[2].bytes.output = 400; // nobody reads it
   EXPECT_EQ(errorOf(wrong), "");
 
-  wrong = right;
-  for (int32_t rank : right.problem.placement)
-    wrong.problem.placement.push_back(2 - rank);
-  EXPECT_EQ(errorOf(wrong),
-            "stage 0: is on rank 0 and on rank 2, but byte-lm does not add up "
-            "the gradients of two ranks; take a schedule with one chain");
-
   const Program one = makeProgram(kSmall, {1}, 1, 2);
   const std::string tooFew =
       "byte-lm has at least 2 layers, the embedding and the head, but the "

@@ -128,6 +128,8 @@ TEST_F(CheckTest, AcceptedJson) {
       {"min_capacity", 0},
       {"closure", "ok"},
       {"documented", "ok"},
+      {"serialised", "ok"},
+      {"buffers", Json::array()},
       {"certificate", nullptr},
       {"findings", Json::array()},
       {"warnings", Json::array()},
@@ -192,6 +194,7 @@ TEST_F(CheckTest, DeadlockJson) {
   EXPECT_EQ(json["deadlock"], true);
   EXPECT_EQ(json["closure"], "deadlock");
   EXPECT_EQ(json["documented"], "deadlock");
+  EXPECT_EQ(json["serialised"], "deadlock");
   EXPECT_EQ(json["min_capacity"], nullptr);
   EXPECT_EQ(json["rule"], name(verdict.findings.front().rule));
   ASSERT_FALSE(verdict.cycle.empty());
@@ -238,6 +241,11 @@ TEST_F(CheckTest, BufferingWouldHelp) {
       << out;
   EXPECT_EQ(check(file + " --json"), 1);
   EXPECT_EQ(Json::parse(out)["min_capacity"], 1);
+  EXPECT_EQ(Json::parse(out)["buffers"],
+            Json::parse(R"([{"comm": 0, "source": 0, "destination": 1,
+                             "messages": 1, "bytes": 0,
+                             "message": {"rank": 0, "instruction": 0,
+                               "what": "send activation 0 mb 0 to 1"}}])"));
 
   // One side in a group: the documented semantics would let it end.
   program.ranks[0].instructions[1].joined = true;

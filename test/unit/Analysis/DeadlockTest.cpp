@@ -74,7 +74,7 @@ TEST(Cases, C01) {
       "1`. Repair, checked: group `send gradient 1 mb 0 to 0` and `recv "
       "activation 0 mb 0 from 0` on rank 1, and `send activation 0 mb 0 to 1` "
       "and `recv gradient 1 mb 0 from 1` on rank 0; with it the program ends. "
-      "As it stands, it ends only where 1 message of a channel may be "
+      "As it stands, it ends only where 1 message from rank 0 to rank 1 may be "
       "buffered, which NCCL does not promise.");
   const Finding finding = describeDeadlock(
       program, checkDeadlock(program, Semantics::Closure), Semantics::Closure);
@@ -157,9 +157,11 @@ TEST(Cases, C07) {
   for (int32_t mb = 0; mb < 4; ++mb)
     second.recvAct(2, mb, 0).f(3, mb);
   expectVerdict(program, {"DoDDDDo", 2, 4});
-  EXPECT_NE(tell(program).find("it ends only where 2 messages of a channel may "
-                               "be buffered, which NCCL does not promise."),
-            std::string::npos)
+  EXPECT_NE(
+      tell(program).find("it ends only where 2 messages from rank 0 to rank "
+                         "1, and some of 1 other channel, may be "
+                         "buffered, which NCCL does not promise."),
+      std::string::npos)
       << tell(program);
   EXPECT_NE(
       tell(program).find("group `recv activation 1 mb 0 from 1` with the "
@@ -197,8 +199,8 @@ TEST(Cases, C11) {
       tell(program),
       "under closure semantics rank 0 waits in `send activation 0 mb 0 to 1` "
       "for ever: rank 1 has no receive that matches it. Add the missing part "
-      "or remove this one. As it stands, it ends only where 1 message of a "
-      "channel may be buffered, which NCCL does not promise.");
+      "or remove this one. As it stands, it ends only where 1 message from "
+      "rank 0 to rank 1 may be buffered, which NCCL does not promise.");
 }
 
 /// Previous and next peer coincide, no tags: first-to-first matching swaps

@@ -18,6 +18,9 @@
 #include <algorithm>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <set>
+#include <tuple>
+#include <utility>
 
 using namespace penstock;
 using penstock::test::loopedPipeline;
@@ -110,6 +113,35 @@ std::string csv(const Program &program) {
   Result<std::string> text = writeTorchCsv(program);
   EXPECT_TRUE(text) << text.message();
   return text ? *text : "";
+}
+
+/// The cells of a program, transfers by themselves.
+std::string cellsOf(const Program &program) {
+  std::string text;
+  for (int32_t r = 0; r < program.problem.numRanks; ++r) {
+    const auto &insts = program.ranks[r].instructions;
+    for (uint32_t i = 0; i < insts.size(); i = itemEnd(insts, i))
+      text += (i == 0 ? "" : ",") + (isTransfer(insts[i].op)
+                                         ? torchText(insts[i])
+                                         : torchCell(program, {r, i}));
+    text += '\n';
+  }
+  return text;
+}
+
+// Two implementations of torch's rounds.
+TEST(TorchPlacement, IsTorchs) {
+  for (int32_t p : {2, 3, 4})
+    for (int32_t m : {1, 2, 4, 9})
+      for (const Program &order :
+           {interleaved(p, 2, m), loopedBFS(p, 3, m), inV(p, m, zbV),
+            inV(p, m, dualPipeV), *gpipe(pipeline(p, m)),
+            *oneForwardOneBackward(pipeline(p, m))}) {
+        Program program = order;
+        ASSERT_TRUE(insertTransfers(
+            program, {.placement = penstock::TransferPlacement::Torch}));
+        EXPECT_EQ(cellsOf(program), textOf(insertTransfersAsTorch(order)));
+      }
 }
 
 //===----------------------------------------------------------------------===//
@@ -250,6 +282,13 @@ TEST(TorchLog, Row7InterleavedWithFewMicrobatches) {
   const std::optional<Timing> timing = simulateOrder(table.program);
   ASSERT_TRUE(timing);
   EXPECT_EQ(timing->makespan, 30);
+  // torch's rounds, R = 2 for m = 9, must divide m; here the last is shorter.
+  const TorchTable remainder = read(csv(interleaved(4, 2, 9)));
+  EXPECT_TRUE(verifyOrder(remainder).accepted());
+  for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge})
+    EXPECT_TRUE(
+        verifyComms(asTorchRunsIt(interleaved(4, 2, 9)), fifo).accepted())
+        << name(fifo);
 }
 
 // torchtitan#774, row 8: ZBV run with the placement of a loop.
@@ -268,6 +307,15 @@ TEST(TorchLog, Row8WrongPlacement) {
       std::count_if(verdict.findings.begin(), verdict.findings.end(), isStage7),
       3) // F, I and W
       << first(table, verdict);
+}
+
+// torchtitan#568, row 9: a schedule for one stage a rank, chosen for two.
+TEST(TorchLog, Row9SingleStageScheduleForLoopedStages) {
+  const Result<Program> order = oneForwardOneBackward(loopedPipeline(4, 2, 8));
+  ASSERT_FALSE(order);
+  EXPECT_EQ(order.message(),
+            "one_f_one_b: needs one stage on every rank, but there are 8 "
+            "stages and 4 ranks; make the numbers equal");
 }
 
 // #127796, row 10: looped breadth-first, whose sends wrap around.
@@ -326,6 +374,32 @@ TEST(TorchLog, Row13BothSendFirst) {
   EXPECT_TRUE(closureOf("C01fix"));
 }
 
+// pytorch/PiPPy#969, #127964, #179293, row 14: the receives of a skip
+// connection and of the neighbour, posted as one.
+TEST(TorchLog, Row14SkipConnectionWithABatchedReceive) {
+  auto ends = [](const std::string &rank2) {
+    const Result<std::vector<Case>> cases = readCases(
+        R"({"schema": "penstock-deadlock-cases", "version": 1, "cases": [
+            {"id": "skip", "programs": {
+              "0": [{"queue": "q", "op": "send", "comm": "w", "peer": 2, "message": "skip"},
+                    {"queue": "q", "op": "send", "comm": "w", "peer": 1, "message": "x"}],
+              "1": [{"queue": "q", "op": "recv", "comm": "w", "peer": 0, "message": "x"},
+                    {"queue": "q", "op": "send", "comm": "w", "peer": 2, "message": "y"}],
+              "2": [)" +
+        rank2 + "]}}]}");
+    EXPECT_TRUE(cases) << cases.message();
+    return cases &&
+           checkDeadlock(cases->front().program, Semantics::Closure).ok;
+  };
+  EXPECT_FALSE(ends(
+      R"({"queue": "q", "op": "group", "members": [
+          {"op": "recv", "comm": "w", "peer": 0, "message": "skip"},
+          {"op": "recv", "comm": "w", "peer": 1, "message": "y"}]})"));
+  EXPECT_TRUE(ends(
+      R"({"queue": "q", "op": "recv", "comm": "w", "peer": 0, "message": "skip"},
+         {"queue": "q", "op": "recv", "comm": "w", "peer": 1, "message": "y"})"));
+}
+
 // pytorch/PiPPy#1088, #127332, row 15: interleaved 1F1B at the border of
 // warm-up and steady state.
 TEST(TorchLog, Row15InterleavedBorder) {
@@ -343,6 +417,172 @@ TEST(TorchLog, Row17ReorderedBackwards) {
            row("1RECV_F0 1RECV_F1 1F0 1F1 1B0 1B1 1SEND_B0 1SEND_B1"));
   for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge})
     EXPECT_TRUE(verifyComms(table, fifo).accepted());
+}
+
+// #164756, #164775, #165467, row 18: what a rank gathers it drops before it
+// gathers that again; a window as wide as its stages gathers each once.
+TEST(TorchLog, Row18EpisodesOfUnshard) {
+  auto episodes = [](const Program &order, size_t window) {
+    const TorchTable table = read(textOf(insertTransfersAsTorch(
+        insertShardingAsTorch(order, window), order.problem)));
+    const Verdict verdict = verifyComms(table, Fifo::Pair);
+    EXPECT_TRUE(verdict.accepted()) << first(table, verdict);
+    std::vector<int> number(order.problem.numStages(), 0);
+    for (const RankProgram &rank : table.program.ranks)
+      for (const Instruction &inst : rank.instructions)
+        number[inst.stage] += inst.op == Op::Unshard;
+    return number;
+  };
+  EXPECT_EQ(episodes(interleaved(2, 4, 4), 3)[0], 4);
+  EXPECT_EQ(episodes(interleaved(2, 4, 4), 4), std::vector<int>(8, 1));
+  EXPECT_EQ(episodes(interleaved(4, 4, 16), 3)[15], 4);
+
+  TorchTable table = read(row("0UNSHARD 0UNSHARD 0F0 0B0 0RESHARD"));
+  EXPECT_EQ(first(table, verifyComms(table, Fifo::Rank)),
+            "data-flow: rank 0, cell 1 (0UNSHARD): gathers the parameters of "
+            "stage 0, which are gathered already; reshard them between, or "
+            "remove this");
+  table = read(row("0UNSHARD 0F0 0RESHARD 0B0"));
+  EXPECT_EQ(first(table, verifyComms(table, Fifo::Rank)),
+            "data-flow: rank 0, cell 3 (0B0): needs the parameters of stage 0, "
+            "which `reshard 0` has dropped; unshard them again before");
+}
+
+// #193903, #194120 to #194122, #128910, row 20: an activation that was sent is
+// kept to the end of the step, where it is needed until its own backward only.
+TEST(TorchLog, Row20SentActivationsAreFreed) {
+  Program program = interleaved(4, 4, 64);
+  ASSERT_TRUE(insertTransfers(program));
+  std::vector<int64_t> sent, peak;
+  for (const RankProgram &rank : program.ranks) {
+    int64_t all = 0, kept = 0, most = 0;
+    std::set<std::pair<int32_t, int32_t>> held;
+    for (const Instruction &inst : rank.instructions) {
+      const std::pair key(inst.stage, inst.microbatch);
+      if (inst.op == Op::Send && inst.payload == Payload::Activation) {
+        held.insert(key);
+        ++all;
+        most = std::max(most, ++kept);
+      }
+      if (inst.op == Op::Backward)
+        kept -= static_cast<int64_t>(held.erase(key));
+    }
+    sent.push_back(all);
+    peak.push_back(most);
+  }
+  EXPECT_EQ(sent, (std::vector<int64_t>{256, 256, 256, 192}));
+  EXPECT_EQ(peak, (std::vector<int64_t>{19, 17, 15, 13}));
+}
+
+/// The most receives of each rank that are posted and not read yet.
+std::vector<int> mostPosted(const Program &program) {
+  std::vector<int> result;
+  for (const RankProgram &rank : program.ranks) {
+    std::set<std::tuple<TensorKind, int32_t, int32_t>> posted;
+    size_t most = 0;
+    for (const Instruction &inst : rank.instructions)
+      forEachAccess(
+          inst, program.problem.numStages(), [&](const Access &access) {
+            const std::tuple key(access.tensor.kind, access.tensor.stage,
+                                 access.tensor.microbatch);
+            if (inst.op == Op::Recv)
+              posted.insert(key);
+            else if (access.mode == Access::Read && inst.op != Op::Send)
+              posted.erase(key);
+            most = std::max(most, posted.size());
+          });
+    result.push_back(static_cast<int>(most));
+  }
+  return result;
+}
+
+// #136380, #193872, #196463, row 22: a receive buffer for every micro-batch,
+// where few are posted and not read at once.
+TEST(TorchLog, Row22FewReceivesArePosted) {
+  auto ofTorch = [](const Program &order) {
+    return mostPosted(asTorchRunsIt(order).program);
+  };
+  EXPECT_EQ(ofTorch(*gpipe(pipeline(2, 64))), (std::vector{1, 1}));
+  EXPECT_EQ(ofTorch(*oneForwardOneBackward(pipeline(4, 64))),
+            (std::vector{1, 2, 2, 1}));
+  EXPECT_EQ(ofTorch(interleaved(4, 4, 64)), (std::vector{4, 4, 3, 4}));
+  EXPECT_EQ(ofTorch(inV(4, 10, dualPipeV)), (std::vector{3, 4, 4, 2}));
+}
+
+// #126600, #159942, torchtitan#431, rows 23 and 24: micro-batches of different
+// sizes. A stage has one size, and a transfer of another is refused.
+TEST(TorchLog, Row23SizesByMicrobatch) {
+  Problem problem = pipeline(3, 3);
+  for (Stage &stage : problem.stages)
+    stage.bytes.output = 300;
+  Program program = *oneForwardOneBackward(problem);
+  ASSERT_TRUE(insertTransfers(program));
+  EXPECT_TRUE(verify(program).accepted());
+  for (RankProgram &rank : program.ranks)
+    for (Instruction &inst : rank.instructions)
+      if (isTransfer(inst.op) && inst.microbatch == 2)
+        inst.bytes = 200;
+  Verdict verdict = verify(program);
+  ASSERT_FALSE(verdict.accepted());
+  EXPECT_EQ(verdict.findings[0].message,
+            "moves 200 bytes, but activation 0 mb 2 has 300 in the stage "
+            "table; make them equal");
+}
+
+// #144530, row 29: gradients are reduced after the last W, not the last I.
+TEST(TorchLog, Row29ReduceAfterTheLastW) {
+  Result<Program> order = interleavedZB(loopedPipeline(2, 2, 4));
+  ASSERT_TRUE(order);
+  ASSERT_TRUE(insertTransfers(*order));
+  const TorchTable table = read(csv(*order));
+  EXPECT_TRUE(verifyComms(table, Fifo::Pair).accepted());
+  for (const RankProgram &rank : table.program.ranks) {
+    std::vector<int> weights(4, 0);
+    for (const Instruction &inst : rank.instructions) {
+      weights[std::max(inst.stage, 0)] += inst.op == Op::BackwardWeight;
+      if (inst.op == Op::ReduceGrad) {
+        EXPECT_EQ(std::exchange(weights[inst.stage], -1), 4);
+      }
+    }
+    EXPECT_EQ(std::count(weights.begin(), weights.end(), -1), 2);
+  }
+  const TorchTable early =
+      read(row("0UNSHARD 0F0 0I0 0REDUCE_GRAD 0W0 0RESHARD"));
+  EXPECT_EQ(first(early, verifyComms(early, Fifo::Rank)),
+            "data-flow: rank 0, cell 4 (0W0): adds a weight gradient of stage "
+            "0 after `reduce_grad 0` has used them; put it before that");
+}
+
+// torchtitan#773, #136766, #138119, row 30: with full recomputation both I and
+// W run the forward again.
+TEST(TorchLog, Row30ZeroBubbleIsSlowerWithRecomputation) {
+  StageCost fused, split;
+  fused.forward = split.forward = 1;
+  fused.backward = 1 + 2;
+  split.input = split.weight = 1 + 1;
+  const auto plain =
+      simulateOrder(*interleaved1F1B(loopedPipeline(8, 2, 16, fused), 8));
+  const auto zero =
+      simulateOrder(*interleavedZB(loopedPipeline(8, 2, 16, split)));
+  ASSERT_TRUE(plain && zero);
+  EXPECT_GT(zero->makespan, plain->makespan);
+}
+
+// #138134, #130488, row 34: whatever torch puts into a table is simulated.
+TEST(TorchLog, Row34EveryActionIsSimulated) {
+  for (const Program &order : {interleaved(4, 2, 8), inV(4, 10, dualPipeV)}) {
+    const TorchTable table = asTorchRunsIt(order);
+    std::set<Op> ops;
+    for (const RankProgram &rank : table.program.ranks)
+      for (const Instruction &inst : rank.instructions)
+        ops.insert(inst.op);
+    for (Op op : {Op::Send, Op::Recv, Op::Unshard, Op::Reshard, Op::ReduceGrad})
+      EXPECT_TRUE(ops.contains(op));
+    const auto ideal = simulateOrder(order);
+    const auto timing = simulateProgram(withFifos(table, Fifo::Edge));
+    ASSERT_TRUE(ideal && timing);
+    EXPECT_GE(timing->makespan, ideal->makespan);
+  }
 }
 
 // #155935, row 33: the table that torch shows for 1F1B is off by one on the

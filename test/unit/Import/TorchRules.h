@@ -33,9 +33,10 @@ inline std::string textOf(const TorchRows &rows) {
   return text;
 }
 
-/// Unshards the next three stages of a row before each cell and reshards the
+/// Unshards the next `window` stages of a row before each cell and reshards the
 /// others; reduces after the last weight gradient of a stage.
-inline TorchRows insertShardingAsTorch(const Program &order) {
+inline TorchRows insertShardingAsTorch(const Program &order,
+                                       size_t window = 3) {
   TorchRows rows(order.problem.numRanks);
   for (int32_t r = 0; r < order.problem.numRanks; ++r) {
     const auto &insts = order.ranks[r].instructions;
@@ -57,7 +58,8 @@ inline TorchRows insertShardingAsTorch(const Program &order) {
     for (uint32_t begin = 0, end; begin < insts.size(); begin = end) {
       end = itemEnd(insts, begin);
       std::vector<int32_t> next;
-      for (uint32_t i = begin, e; i < insts.size() && next.size() < 3; i = e) {
+      for (uint32_t i = begin, e; i < insts.size() && next.size() < window;
+           i = e) {
         e = itemEnd(insts, i);
         for (uint32_t k = i; k < e; ++k)
           if (!isIn(next, insts[k].stage))

@@ -32,6 +32,7 @@ struct InsertTransfers : impl::InsertTransfersBase<InsertTransfers> {
     }
     TransferOptions options;
     options.group = group;
+    options.placement = placement;
     Result<TransferStatistics> done =
         insertTransfers(extracted->program, options);
     if (!done)

@@ -53,8 +53,7 @@ std::string describeModels();
 /// The factory of the described model, trained on the bytes of the file
 /// `textPath`. What it makes is an InspectableModel. The factory refuses a
 /// program whose layers or bytes (output, stash, parameters) are not the
-/// model's, and one that places a stage on two ranks. It may be copied and
-/// called from several threads.
+/// model's. It may be copied and called from several threads.
 Result<ModelFactory> makeModel(std::string_view description,
                                const std::string &textPath);
 
@@ -105,17 +104,26 @@ struct GradientCheck {
   bool inGradient = true; ///< else in the value of the parameter
   size_t index = 0;
   float value = 0, expected = 0;
+  /// The program adds up each gradient in the order of the reference, so that
+  /// no bit may differ. Else sums of floats may, in their last bits.
+  bool exact = true;
+  /// What those may come to, as maxRelativeDifference.
+  static constexpr double kRounding = 1e-6;
 
   bool equal() const { return numDifferent == 0; }
+  /// Whether the program trains as the model without a pipeline.
+  bool agrees() const {
+    return exact ? equal() : maxRelativeDifference <= kRounding;
+  }
   /// One sentence, for people.
   std::string describe() const;
 };
 
-/// Compares the gradients and the parameters of all stages of `problem` with
-/// the reference, whose step() must have been called as often as beginStep() of
-/// the ranks. `ranks[r]` is the model of rank r, made by makeModel() and told
-/// to captureGradients() before the step. Fails when a stage or a parameter is
-/// on no rank.
+/// Compares the gradients and the parameters of all stages of `problem`, of
+/// each copy, with the reference, whose step() must have been called as often
+/// as beginStep() of the ranks. `ranks[r]` is the model of rank r, made by
+/// makeModel() and told to captureGradients() before the step. Fails when a
+/// stage or a parameter is on no rank.
 Result<GradientCheck> compareGradients(const Problem &problem,
                                        std::span<const Model *const> ranks,
                                        const Reference &reference);
@@ -125,9 +133,15 @@ struct GradientCheckReport {
   GradientCheck check;
 };
 
+/// Whether each stage is on one rank and adds its weight gradients in ascending
+/// order of micro-batches.
+bool sumsInOrder(const Program &program);
+
 /// Trains `run.steps` steps with the program and as many with the reference,
 /// both from the first, and compares. More than one step shows whether the
-/// optimizer ran once for each. `run.onFinished` is not called.
+/// optimizer ran once for each. Unless sumsInOrder(), both take the sgd
+/// optimizer: adam would make whole steps of differences in the last bits.
+/// `run.onFinished` is not called.
 GradientCheckReport checkGradients(const Program &program,
                                    std::string_view description,
                                    const std::string &textPath, RunOptions run);

@@ -9,6 +9,7 @@
 #define PENSTOCK_DIALECT_PIPE_TRANSFORMS_PASSES_H
 
 #include "penstock/Dialect/Pipe/IR/PipeOps.h"
+#include "penstock/Lowering/Lowering.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"

@@ -104,10 +104,21 @@ def InsertTransfers
 
     A schedule that has transfers or collectives is a complete program already
     and is left alone.
+
+    With `placement=torch` transfers stand where torch's pipelining puts them,
+    ungrouped: for those who must match it, or want to know what it costs.
   }];
   let options = [
     Option<"group", "group", "bool", /*default=*/"true",
            "Group opposite transfers of a pair of ranks">,
+    Option<"placement", "placement", "::penstock::TransferPlacement",
+           /*default=*/"::penstock::TransferPlacement::Time",
+           "Where transfers stand",
+           [{::llvm::cl::values(
+             clEnumValN(::penstock::TransferPlacement::Time, "time",
+                        "by the time at which their payloads are there"),
+             clEnumValN(::penstock::TransferPlacement::Torch, "torch",
+                        "where torch's pipelining puts them"))}]>,
   ];
   let statistics = [
     Statistic<"numTransfers", "transfers", "Number of transfers inserted">,
