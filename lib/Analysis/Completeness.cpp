@@ -31,6 +31,7 @@ public:
       return;
     }
     seen.assign(numPairs, {kAbsent, kAbsent, kAbsent, kAbsent});
+    findCopies();
     for (int32_t r = 0; r < problem.numRanks; ++r) {
       const auto &insts = program.ranks[r].instructions;
       lastLoss = kAbsent;
@@ -113,6 +114,19 @@ private:
           {{{site.rank, before}, "a later micro-batch comes first here"}});
   }
 
+  void findCopies() {
+    isCopied.assign(problem.stages.size(), 0);
+    copiedOnRank.assign(problem.numRanks, -1);
+    for (int32_t s = 0; s < problem.numStages() && problem.numChains() > 1;
+         ++s) {
+      const std::vector<int32_t> ranks = problem.ranksOf(s);
+      isCopied[s] = ranks.size() > 1;
+      for (int32_t rank : ranks)
+        if (isCopied[s])
+          copiedOnRank[rank] = s;
+    }
+  }
+
   static bool usesParameters(Op op) {
     return op == Op::Step || op == Op::AllReduce || op == Op::ReduceGrad ||
            op == Op::Unshard || op == Op::Reshard;
@@ -128,9 +142,13 @@ private:
     if (inst.stage >= 0)
       checkPlace(site, inst.stage);
     const bool isStep = inst.op == Op::Step, isSum = inst.op == Op::AllReduce;
-    if ((!isStep && !isSum && inst.op != Op::ReduceGrad) ||
-        inst.microbatch >= 0)
+    if (!isStep && !isSum && inst.op != Op::ReduceGrad)
       return;
+    if (inst.microbatch >= 0) {
+      if (isStep || isSum)
+        checkNotCopied(site, inst);
+      return;
+    }
     if (isSum && leavesOut(site, inst))
       return;
     Uses &uses = isStep ? steps : isSum ? sums : reductions;
@@ -165,6 +183,19 @@ private:
     }
   }
 
+  /// Copies of a stage can only have one sum, of all micro-batches.
+  void checkNotCopied(Site site, const Instruction &inst) {
+    const int32_t stage =
+        inst.stage >= 0 ? inst.stage : copiedOnRank[site.rank];
+    if (stage < 0 || !isCopied[stage])
+      return;
+    findings.add(site, "is for one micro-batch, but stage " +
+                           std::to_string(stage) +
+                           " has copies on several ranks, whose gradients are "
+                           "added up once, for all micro-batches; leave the "
+                           "micro-batch out");
+  }
+
   /// Reports the first rank that holds a copy of the stage, but is not in the
   /// rank set.
   bool leavesOut(Site site, const Instruction &sum) {
@@ -196,7 +227,7 @@ private:
     for (size_t k = 0; k < sums.seen.size() && !findings.full(); ++k) {
       const int32_t rank = problem.placement[k];
       const auto stage = static_cast<int32_t>(k % problem.stages.size());
-      if (sums.seen[k] || problem.ranksOf(stage).size() == 1)
+      if (sums.seen[k] || !isCopied[stage])
         continue;
       Instruction sum;
       sum.op = Op::AllReduce;
@@ -277,6 +308,8 @@ private:
   Findings &warnings;
   std::vector<Entry> seen;
   Uses steps, reductions, sums;
+  std::vector<uint8_t> isCopied;     ///< by stage: on several ranks
+  std::vector<int32_t> copiedOnRank; ///< some such stage of each rank, or -1
   uint32_t lastLoss = kAbsent; ///< last forward of the last stage on this rank
   bool isOutOfOrder = false;   ///< some loss is; one is enough to say so
 };

@@ -135,25 +135,42 @@ static std::string describeUnmatched(const Program &program, Site site) {
   return text + "not every rank of its set reaches it";
 }
 
-/// "2 messages (512 bytes) from rank 0 to rank 1, and some of 3 other
-/// channels": the channel that must buffer most is named.
-static std::string describeNeed(const std::vector<ChannelNeed> &channels) {
+/// The most bytes of so many messages of a channel in a row.
+static int64_t mostBytes(const Program &program, const ChannelNeed &need) {
+  std::vector<int64_t> sums = {0};
+  int64_t most = 0;
+  for (const Instruction &inst : program.ranks[need.source].instructions) {
+    if (inst.op != Op::Send || inst.peer != need.destination ||
+        inst.comm != need.comm)
+      continue;
+    sums.push_back(sums.back() + inst.bytes);
+    const size_t first =
+        sums.size() - 1 - std::min<size_t>(sums.size() - 1, need.messages);
+    most = std::max(most, sums.back() - sums[first]);
+  }
+  return most;
+}
+
+/// "2 messages (up to 512 bytes) from rank 0 to rank 1, and some on 3 other
+/// channels, are": the channel that must buffer most is named.
+static std::string describeNeed(const Program &program,
+                                const std::vector<ChannelNeed> &channels) {
   const ChannelNeed &most =
       *std::max_element(channels.begin(), channels.end(),
                         [](const ChannelNeed &a, const ChannelNeed &b) {
                           return a.messages < b.messages;
                         });
   std::string text = counted(most.messages, "message");
-  if (most.bytes > 0)
-    text += " (" + counted(most.bytes, "byte") + ")";
-  text +=
-      " from " + rankName(most.source) + " to " + rankName(most.destination);
-  if (channels.size() > 1)
-    text +=
-        ", and some of " +
-        counted(static_cast<int64_t>(channels.size()) - 1, "other channel") +
-        ',';
-  return text;
+  if (const int64_t bytes = mostBytes(program, most); bytes > 0)
+    text += " (up to " + counted(bytes, "byte") + ")";
+  text += " from rank " + std::to_string(most.source) + " to rank " +
+          std::to_string(most.destination);
+  if (most.comm > 0)
+    text += " on communicator " + std::to_string(most.comm);
+  if (const size_t others = channels.size() - 1; others > 0)
+    return text + ", and some on " +
+           counted(static_cast<int64_t>(others), "other channel") + ", are";
+  return text + (most.messages == 1 ? " is" : " are");
 }
 
 /// The demand without which the program would end.
@@ -172,8 +189,9 @@ static std::string describeDemand(const Program &program, Semantics semantics,
   if (*need.least == 0)
     return " As it stands, the documented semantics of groups let it end; NCCL "
            "does not keep that promise in all cases.";
-  return " As it stands, it ends only where " + describeNeed(need.channels) +
-         " may be buffered, which NCCL does not promise.";
+  return " As it stands, it ends where " +
+         describeNeed(program, need.channels) +
+         " buffered, which NCCL does not promise.";
 }
 
 Finding penstock::describeDeadlock(const Program &program,

@@ -105,6 +105,19 @@ protected:
   std::string output;
 };
 
+TEST_F(RunTool, OutputThatIsLostIsNoticed) {
+  const std::string file = write(compile(2));
+  for (const std::string &arguments :
+       {file + " --model=none --steps=1", file + " --model=none --json",
+        std::string("--print-model=4")}) {
+    const std::string command = std::string(PENSTOCK_RUN) + ' ' + arguments +
+                                " >/dev/full 2>" + path("err");
+    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1) << arguments;
+    EXPECT_EQ(contents(path("err")),
+              "penstock-run: cannot write the output; is the disk full?\n");
+  }
+}
+
 TEST_F(RunTool, TrainsAndSaysWhatItDid) {
   ASSERT_EQ(run(arguments(write(compile(2))) +
                 " --backend=host --steps=20 --check-gradients --trace=" +

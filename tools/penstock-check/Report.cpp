@@ -43,7 +43,7 @@ std::string check::diagnosis(const Verdict &verdict) {
     return text + "no buffering of sends would help";
   if (*verdict.minCapacity == 0)
     return text + "it needs no buffering of sends";
-  return text + "it ends only where every channel buffers " +
+  return text + "it ends where every channel buffers " +
          counted(*verdict.minCapacity, "message") + ", as small tests do";
 }
 

@@ -439,7 +439,8 @@ int run(const Options &options) {
 
 } // namespace
 
-int main(int argc, char **argv) {
+/// Reads the command line and does what it says.
+static int runTool(int argc, char **argv) {
   Options options;
   CLI::App app("Trains a model with a compiled pipeline program (.psp).",
                "penstock-run");
@@ -515,4 +516,12 @@ int main(int argc, char **argv) {
     return app.exit(error) == 0 ? Fine : BadInput;
   }
   return run(options);
+}
+
+int main(int argc, char **argv) {
+  const int code = runTool(argc, argv);
+  if (std::cout.flush())
+    return code;
+  std::cerr << "penstock-run: cannot write the output; is the disk full?\n";
+  return code == Fine ? int(Failed) : code;
 }

@@ -899,3 +899,34 @@ pipe.schedule @s ranks(1) microbatches(1) costs(#pipe.cost<forward = 0x7FF800000
 
 // expected-error@+1 {{a number with an exponent needs a point: write 1.0e...}}
 pipe.schedule @s ranks(1) microbatches(1) costs(#pipe.cost<forward = 1e308>)
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Regions without a block, in generic form
+//===----------------------------------------------------------------------===//
+
+// expected-error@+1 {{region #0 ('body') failed to verify constraint: region with 1 blocks}}
+"pipe.schedule"() ({}) {sym_name = "x"} : () -> ()
+
+// -----
+
+// expected-error@+1 {{region #0 ('body') failed to verify constraint: region with 1 blocks}}
+"pipe.model"() ({}) {sym_name = "x"} : () -> ()
+
+// -----
+
+pipe.schedule @x ranks(1) microbatches(1) {
+  // expected-error@+1 {{region #0 ('body') failed to verify constraint: region with 1 blocks}}
+  "pipe.rank"() ({}) : () -> ()
+}
+
+// -----
+
+pipe.schedule @x ranks(1) microbatches(1) {
+  stage 0 on 0
+  rank 0 {
+    // expected-error@+1 {{region #0 ('body') failed to verify constraint: region with 1 blocks}}
+    "pipe.overlap"() ({}) : () -> ()
+  }
+}

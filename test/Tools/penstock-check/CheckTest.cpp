@@ -235,7 +235,7 @@ TEST_F(CheckTest, BufferingWouldHelp) {
   const std::string file = write(program);
   EXPECT_EQ(check(file), 1);
   EXPECT_NE(out.find("Under the documented semantics of groups it deadlocks "
-                     "too; it ends only where every channel buffers 1 message, "
+                     "too; it ends where every channel buffers 1 message, "
                      "as small tests do.\n"),
             std::string::npos)
       << out;
@@ -412,7 +412,7 @@ TEST_F(CheckTest, TorchProgram) {
   std::ofstream(file) << kDeferred;
   const std::string crossed =
       "deadlock; under the documented semantics of groups it deadlocks too; it "
-      "ends only where every channel buffers 1 message, as small tests do\n";
+      "ends where every channel buffers 1 message, as small tests do\n";
   EXPECT_EQ(check(file), 1);
   EXPECT_EQ(out.find(file +
                      ": refused: compute_comms, 2 ranks, 2 stages, 2 "

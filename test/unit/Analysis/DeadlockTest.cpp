@@ -74,7 +74,7 @@ TEST(Cases, C01) {
       "1`. Repair, checked: group `send gradient 1 mb 0 to 0` and `recv "
       "activation 0 mb 0 from 0` on rank 1, and `send activation 0 mb 0 to 1` "
       "and `recv gradient 1 mb 0 from 1` on rank 0; with it the program ends. "
-      "As it stands, it ends only where 1 message from rank 0 to rank 1 may be "
+      "As it stands, it ends where 1 message from rank 0 to rank 1 is "
       "buffered, which NCCL does not promise.");
   const Finding finding = describeDeadlock(
       program, checkDeadlock(program, Semantics::Closure), Semantics::Closure);
@@ -158,9 +158,9 @@ TEST(Cases, C07) {
     second.recvAct(2, mb, 0).f(3, mb);
   expectVerdict(program, {"DoDDDDo", 2, 4});
   EXPECT_NE(
-      tell(program).find("it ends only where 2 messages from rank 0 to rank "
-                         "1, and some of 1 other channel, may be "
-                         "buffered, which NCCL does not promise."),
+      tell(program).find("it ends where 2 messages from rank 0 to rank 1, and "
+                         "some on 1 other channel, are buffered, which NCCL "
+                         "does not promise."),
       std::string::npos)
       << tell(program);
   EXPECT_NE(
@@ -199,8 +199,8 @@ TEST(Cases, C11) {
       tell(program),
       "under closure semantics rank 0 waits in `send activation 0 mb 0 to 1` "
       "for ever: rank 1 has no receive that matches it. Add the missing part "
-      "or remove this one. As it stands, it ends only where 1 message from "
-      "rank 0 to rank 1 may be buffered, which NCCL does not promise.");
+      "or remove this one. As it stands, it ends where 1 message from rank 0 "
+      "to rank 1 is buffered, which NCCL does not promise.");
 }
 
 /// Previous and next peer coincide, no tags: first-to-first matching swaps
@@ -277,6 +277,32 @@ TEST(Cases, C25) {
   ASSERT_EQ(verdict.buffers.size(), 1u);
   EXPECT_EQ(verdict.buffers[0].message, (Site{0, 3}));
   EXPECT_EQ(verdict.cycle.size(), 4u);
+}
+
+// The buffers that would let it end are named with their size, which is that of
+// any messages in a row.
+TEST(Deadlock, NamesTheBuffersThatWouldDo) {
+  Program program = makeProgram(2, 2);
+  RankBuilder(program, 0)
+      .onComm(2)
+      .sendAct(0, 0, 1)
+      .recvGrad(1, 0, 1)
+      .sendAct(0, 1, 1)
+      .recvGrad(1, 1, 1);
+  RankBuilder(program, 1)
+      .onComm(2)
+      .sendGrad(1, 0, 0)
+      .recvAct(0, 0, 0)
+      .sendGrad(1, 1, 0)
+      .recvAct(0, 1, 0);
+  for (RankProgram &rank : program.ranks)
+    for (Instruction &inst : rank.instructions)
+      inst.bytes = inst.microbatch == 0 ? 10 : 4000;
+  const std::string text = tell(program);
+  EXPECT_TRUE(text.ends_with(
+      " As it stands, it ends where 1 message (up to 4000 bytes) from rank 0 "
+      "to rank 1 on communicator 2 is buffered, which NCCL does not promise."))
+      << text;
 }
 
 TEST(Deadlock, CollectivesInDifferentOrder) {

@@ -129,8 +129,8 @@ TEST(Reduce, OneForwardOneBackwardWithoutGroups) {
   }
 }
 
-/// Where a stage goes, what flowed through it flows past it: whoever computes or
-/// moves something still gets what it needs. (Groups may not fit any more.)
+/// Where a stage goes, what flowed through it flows past it: whoever computes
+/// or moves something still gets what it needs. (Groups may not fit any more.)
 TEST(Reduce, StagesCloseUp) {
   const int32_t p = 4;
   for (bool grouped : {false, true}) {

@@ -420,6 +420,22 @@ TEST(Completeness, CopiesAddUpTheirGradients) {
                       ", which holds a copy of stage 0 with a part of its "
                       "gradients; add it to the rank set");
 
+  // A sum or a step of one micro-batch: the others would be added up twice, or
+  // the copies drift apart.
+  for (Op op : {Op::AllReduce, Op::Step}) {
+    program = twoCopies();
+    for (int32_t rank : {0, 1})
+      RankBuilder(program, rank)
+          .action(op, 0, 1)
+          .collective(Op::AllReduce, 0)
+          .collective(Op::AllReduce, 1)
+          .step();
+    expectFinding(verify(program), Rule::Completeness, {0, 4},
+                  "is for one micro-batch, but stage 0 has copies on several "
+                  "ranks, whose gradients are added up once, for all "
+                  "micro-batches; leave the micro-batch out");
+  }
+
   // Both copies on the same rank share their gradients.
   program = makeProgram(1, 2, 1);
   program.problem.placement = {0, 0};

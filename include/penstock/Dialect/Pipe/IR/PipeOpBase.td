@@ -25,7 +25,7 @@ class Pipe_ContainerOp<string opMnemonic, list<Trait> traits = []>
     : Pipe_Op<opMnemonic, !listconcat(traits, [
         SingleBlock, NoTerminator, NoRegionArguments,
         DeclareOpInterfaceMethods<OpAsmOpInterface, ["getDefaultDialect"]>])> {
-  let regions = (region AnyRegion:$body);
+  let regions = (region SizedRegion<1>:$body);
   let extraClassDefinition = [{
     ::llvm::StringRef $cppClass::getDefaultDialect() { return "pipe"; }
   }];
