@@ -86,25 +86,32 @@ static int run(int argc, char **argv) {
   app.add_flag("--dump", options.dump,
                "Print the program as text instead of verifying it")
       ->excludes(json);
-  app.add_option("--fifo", options.fifo,
+  const std::map<std::string, Fifo> fifos = {
+      {"rank", Fifo::Rank}, {"pair", Fifo::Pair}, {"edge", Fifo::Edge}};
+  const std::map<std::string, TorchPlacement> placements = {
+      {"rows", TorchPlacement::Rows},
+      {"loop", TorchPlacement::Loop},
+      {"v", TorchPlacement::V}};
+  std::string fifo, placement;
+  app.add_option("--fifo", fifo,
                  "What a .csv with communication is judged by: one FIFO of "
                  "transfers per rank, per pair of ranks or per directed edge")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Fifo>{
-          {"rank", Fifo::Rank}, {"pair", Fifo::Pair}, {"edge", Fifo::Edge}}))
+      ->check(CLI::IsMember(fifos))
       ->option_text("rank|pair|edge");
-  app.add_option("--placement", options.placement,
+  app.add_option("--placement", placement,
                  "Where the stages of a .csv must be: where its rows have them "
                  "first, stage s on rank s mod p, or to and fro")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, TorchPlacement>{{"rows", TorchPlacement::Rows},
-                                                {"loop", TorchPlacement::Loop},
-                                                {"v", TorchPlacement::V}}))
+      ->check(CLI::IsMember(placements))
       ->option_text("rows|loop|v");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {
     return app.exit(error) == 0 ? Accepted : NotReadable;
   }
+  if (!fifo.empty())
+    options.fifo = fifos.at(fifo);
+  if (!placement.empty())
+    options.placement = placements.at(placement);
   if (options.path.ends_with(".csv"))
     return checkTorchFile(options);
   if (options.path.ends_with(".json"))

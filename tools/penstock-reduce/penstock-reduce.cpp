@@ -75,7 +75,7 @@ static int run(int argc, char **argv) {
       "same verdict.\nExit status: 0 reduced, 1 nothing to reduce, 2 not "
       "readable.",
       "penstock-reduce");
-  std::string path, output;
+  std::string path, output, rule;
   ReduceOptions options;
   app.add_option("FILE", path,
                  "Program file (.psp) or schedule of torch (.csv)")
@@ -85,10 +85,10 @@ static int run(int argc, char **argv) {
   for (Rule rule : {Rule::Structure, Rule::Completeness, Rule::DataFlow,
                     Rule::Deadlock, Rule::Memory})
     rules[std::string(name(rule))] = rule;
-  app.add_option("--rule", options.rule,
+  app.add_option("--rule", rule,
                  "Keep it refused by this rule, whatever other rules say; "
                  "otherwise the first rule that refuses it stays the first")
-      ->transform(CLI::CheckedTransformer(rules));
+      ->check(CLI::IsMember(rules));
   app.add_flag("--order", options.order,
                "Reduce an order: transfers are implied, slots do not exist");
   try {
@@ -96,6 +96,8 @@ static int run(int argc, char **argv) {
   } catch (const CLI::ParseError &error) {
     return app.exit(error) == 0 ? Reduced : NotReadable;
   }
+  if (!rule.empty())
+    options.rule = rules.at(rule);
 
   const Result<Program> program = path.ends_with(".csv")
                                       ? readTorchFile(path, options.order)

@@ -458,6 +458,9 @@ TEST_F(CheckTest, TorchProgram) {
   EXPECT_EQ(err, file + ": has sends and receives (compute_comms), so that it "
                         "is no order; check it without --order\n");
   EXPECT_EQ(check("--fifo=none " + file), 2);
+  EXPECT_EQ(err.find("--fifo: none not in {edge,pair,rank}"), 0u) << err;
+  EXPECT_EQ(check("--placement=w " + file), 2);
+  EXPECT_EQ(err.find("--placement: w not in {loop,rows,v}"), 0u) << err;
 
   // What keeps it from being a program is said once.
   std::ofstream(file) << "0F0,0SEND_F0,0B0\n0F1,1RECV_F0,1F0,1B0\n";
