@@ -117,8 +117,9 @@ private:
   void findCopies() {
     isCopied.assign(problem.stages.size(), 0);
     copiedOnRank.assign(problem.numRanks, -1);
-    for (int32_t s = 0; s < problem.numStages() && problem.numChains() > 1;
-         ++s) {
+    if (problem.numChains() == 1)
+      return;
+    for (int32_t s = 0; s < problem.numStages(); ++s) {
       const std::vector<int32_t> ranks = problem.ranksOf(s);
       isCopied[s] = ranks.size() > 1;
       for (int32_t rank : ranks)

@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 
 #include <iostream>
+#include <map>
 
 using namespace penstock;
 using namespace penstock::check;
