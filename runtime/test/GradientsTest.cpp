@@ -2,6 +2,7 @@
 
 #include "ByteLmConfig.h"
 
+#include "Support/Families.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Runtime/Models.h"
@@ -16,23 +17,15 @@
 
 using namespace penstock;
 using namespace penstock::runtime;
+using namespace penstock::test;
 
 namespace {
 
 const std::string kModel =
     "byte-lm:width=8,hidden=8,context=4,embed=4,samples=4";
 
-enum class Placement { Loop, Snake, BothWays };
-struct Family {
-  const char *name;
-  Result<Program> (*make)(const Problem &);
-  int32_t chunks = 1; ///< stages a rank
-  Placement placement = Placement::Loop;
-};
-void PrintTo(const Family &family, std::ostream *os) { *os << family.name; }
-
 /// Numbers of ranks and micro-batches, schedule, whether B is split.
-using Case = std::tuple<int32_t, int32_t, Family, bool>;
+using Case = std::tuple<int32_t, int32_t, PlacedFamily, bool>;
 
 class Gradients : public testing::TestWithParam<Case> {
 protected:
@@ -58,12 +51,7 @@ protected:
       stage.bytes = bytesOf(stage, numStages + 1, config);
       problem.stages.push_back(stage);
     }
-    if (family.placement == Placement::BothWays)
-      placeBothWays(problem);
-    else
-      problem.placement = family.placement == Placement::Snake
-                              ? placeSnake(numStages, p)
-                              : placeLoop(numStages, p);
+    family.place(problem);
     Result<Program> order = family.make(problem);
     EXPECT_TRUE(order) << order.message();
     Program program = std::move(*order);
@@ -103,9 +91,6 @@ TEST_P(Gradients, AreBitwiseThoseOfTheUnpipelinedModel) {
   EXPECT_GT(report.check.numValues, 1000u);
 }
 
-const Family kNaive{"naive", naive}, kGPipe{"gpipe", gpipe},
-    kOneForwardOneBackward{"one_f_one_b", oneForwardOneBackward};
-
 std::string nameOf(const testing::TestParamInfo<Case> &info) {
   const auto &[p, m, family, split] = info.param;
   return "p" + std::to_string(p) + "_m" + std::to_string(m) + "_" +
@@ -119,24 +104,6 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Bool()),
     nameOf);
 
-/// Families with several stages a rank, or split backwards, each of whose
-/// stages adds up its gradients in the order of the micro-batches.
-const Family kInOrder[] = {
-    {"eager", eagerOneForwardOneBackward},
-    {"zb_h1", zbH1},
-    {"zb_h2", zbH2},
-    {"interleaved_1f1b",
-     [](const Problem &problem) { return interleaved1F1B(problem); }, 2},
-    {"interleaved_zb",
-     [](const Problem &problem) { return interleavedZB(problem); }, 2},
-    {"gis", [](const Problem &problem) { return gis(problem); }, 3},
-    {"zb_v", zbV, 2, Placement::Snake},
-    {"v_half", vHalf, 2, Placement::Snake},
-    {"v_min", vMin, 2, Placement::Snake},
-    {"dualpipe_v", dualPipeV, 2, Placement::Snake},
-    {"hanayo", [](const Problem &problem) { return hanayo(problem, 2); }, 4,
-     Placement::Snake},
-};
 INSTANTIATE_TEST_SUITE_P(Families, Gradients,
                          testing::Combine(testing::Values(2, 4),
                                           testing::Values(1, 3, 8),
@@ -144,17 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Gradients,
                                           testing::Values(false)),
                          nameOf);
 
-/// Those that go back from the last micro-batch, or add up the gradients of two
-/// copies of each stage: equal up to rounding.
-const Family kInAnotherOrder[] = {
-    {"gpipe_descending",
-     [](const Problem &problem) {
-       return gpipe(problem, {.descending = true, .recompute = true});
-     }},
-    {"breadth_first", breadthFirst, 2},
-    {"dualpipe", dualPipe, 1, Placement::BothWays},
-    {"chimera", chimera, 1, Placement::BothWays},
-};
+/// Equal up to rounding.
 class RoundedGradients : public Gradients {};
 
 TEST_P(RoundedGradients, AreThoseOfTheUnpipelinedModel) {
