@@ -11,6 +11,7 @@
 #include "Channels.h"
 #include "Items.h"
 #include "Rules.h"
+#include "ShortestCycle.h"
 
 #include "penstock/Analysis/EventGraph.h"
 
@@ -39,12 +40,11 @@ public:
       layers = channels.layers();
     findFront();
     findEdges();
-    dropDeadEnds();
   }
 
   /// Front transfers and collectives whose partner does not exist.
   std::vector<Site> unmatched() const;
-  /// The shortest cycle, or as good as the budget allows; empty if none.
+  /// A shortest cycle; empty if there is none.
   std::vector<Site> shortestCycle();
 
 private:
@@ -71,9 +71,6 @@ private:
   void findPartners();
   void findFront();
   void findEdges();
-  void dropDeadEnds();
-  std::vector<uint32_t> anyCycle() const;
-  bool search(uint32_t start, size_t limit, std::vector<uint32_t> &cycle);
   void appendPath(Site from, Site to, std::vector<Site> &path);
 
   const Program &program;
@@ -92,12 +89,7 @@ private:
   std::vector<uint32_t> frontLayer; ///< the layer that they have posted
   std::vector<uint32_t> steps;      ///< that the front waits for, sorted
   std::vector<Edge> edges;          ///< sorted by `from`
-  std::vector<uint32_t> firstEdge;
-  std::vector<uint8_t> alive; ///< node lies on a path to a cycle
-  std::vector<uint32_t> cameBy, seen;
   std::vector<std::vector<uint8_t>> visited; ///< items, of appendPath
-  int64_t budget = 1 << 25; ///< edges to look at, so that a huge refused
-                            ///< program is explained quickly too
 };
 
 } // namespace
@@ -210,110 +202,17 @@ void Blockage::findEdges() {
   std::stable_sort(
       edges.begin(), edges.end(),
       [](const Edge &a, const Edge &b) { return a.from < b.from; });
-  firstEdge.assign(front.size() + steps.size() + 1, 0);
-  for (const Edge &edge : edges)
-    ++firstEdge[edge.from + 1];
-  std::partial_sum(firstEdge.begin(), firstEdge.end(), firstEdge.begin());
-}
-
-/// Keeps the nodes that have a successor, and then still have one.
-void Blockage::dropDeadEnds() {
-  const size_t numNodes = firstEdge.size() - 1;
-  alive.assign(numNodes, 1);
-  std::vector<uint32_t> outDegree(numNodes), order(edges.size()), dead;
-  std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return edges[a].to < edges[b].to;
-  });
-  std::vector<uint32_t> firstInto(numNodes + 1, 0);
-  for (const Edge &edge : edges)
-    ++firstInto[edge.to + 1];
-  std::partial_sum(firstInto.begin(), firstInto.end(), firstInto.begin());
-  for (uint32_t n = 0; n < numNodes; ++n) {
-    outDegree[n] = firstEdge[n + 1] - firstEdge[n];
-    if (outDegree[n] == 0)
-      dead.push_back(n);
-  }
-  for (size_t next = 0; next < dead.size(); ++next) {
-    alive[dead[next]] = 0;
-    for (uint32_t e = firstInto[dead[next]]; e < firstInto[dead[next] + 1]; ++e)
-      if (--outDegree[edges[order[e]].from] == 0)
-        dead.push_back(edges[order[e]].from);
-  }
-}
-
-/// Follows first successors until a node repeats; returns the edges.
-std::vector<uint32_t> Blockage::anyCycle() const {
-  auto start = std::find(alive.begin(), alive.end(), 1);
-  if (start == alive.end())
-    return {};
-  std::vector<uint32_t> position(alive.size(), kNone), walk;
-  uint32_t node = static_cast<uint32_t>(start - alive.begin());
-  while (position[node] == kNone) {
-    position[node] = static_cast<uint32_t>(walk.size());
-    uint32_t e = firstEdge[node];
-    while (!alive[edges[e].to])
-      ++e;
-    walk.push_back(e);
-    node = edges[e].to;
-  }
-  walk.erase(walk.begin(), walk.begin() + position[node]);
-  if (edges[walk.front()].from >= front.size()) // begin at an item
-    std::rotate(walk.begin(), walk.begin() + 1, walk.end());
-  return walk;
-}
-
-/// Breadth-first from a front item back to it, in fewer than `limit` edges.
-bool Blockage::search(uint32_t start, size_t limit,
-                      std::vector<uint32_t> &cycle) {
-  std::vector<uint32_t> level = {start}, next;
-  for (size_t depth = 1; depth < limit && !level.empty(); ++depth) {
-    next.clear();
-    for (uint32_t node : level)
-      for (uint32_t e = firstEdge[node]; e < firstEdge[node + 1]; ++e) {
-        if (--budget < 0)
-          return false;
-        uint32_t to = edges[e].to;
-        if (to == start) {
-          cycle = {e};
-          while (edges[cycle.back()].from != start)
-            cycle.push_back(cameBy[edges[cycle.back()].from]);
-          std::reverse(cycle.begin(), cycle.end());
-          return true;
-        }
-        if (!alive[to] || seen[to] == start)
-          continue;
-        seen[to] = start;
-        cameBy[to] = e;
-        next.push_back(to);
-      }
-    level.swap(next);
-  }
-  return false;
 }
 
 std::vector<Site> Blockage::shortestCycle() {
-  std::vector<uint32_t> best = anyCycle();
-  if (best.empty())
-    return {};
-  std::vector<uint32_t> starts;
-  for (uint32_t f = 0; f < front.size(); ++f)
-    if (alive[f])
-      starts.push_back(f);
+  std::vector<uint32_t> starts(front.size());
+  std::iota(starts.begin(), starts.end(), 0u);
   std::sort(starts.begin(), starts.end(), [&](uint32_t a, uint32_t b) {
     return std::pair(front[a].instruction, front[a].rank) <
            std::pair(front[b].instruction, front[b].rank);
   });
-  cameBy.assign(alive.size(), kNone);
-  seen.assign(alive.size(), kNone);
-  // The first search may find an equally long one that begins earlier.
-  for (size_t limit = best.size() + 1; uint32_t start : starts) {
-    if (search(start, limit, best))
-      limit = best.size();
-    if (budget < 0)
-      break;
-  }
-
+  const std::vector<uint32_t> best = penstock::shortestCycle(
+      Digraph(front.size() + steps.size(), edges), starts);
   std::vector<Site> cycle;
   for (size_t k = 0; k < best.size(); k += 2) {
     const Edge &own = edges[best[k]], &other = edges[best[k + 1]];

@@ -2,15 +2,17 @@
 //
 // The literature's rule: each rank runs its actions strictly in order, and an
 // action starts when what it needs has ended, on whatever rank. A rank that
-// cannot go on waits for one such action, so that the waits lead to a cycle.
+// cannot go on waits for such actions, so that the waits lead to a cycle.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Describe.h"
 #include "Rules.h"
+#include "ShortestCycle.h"
 
 #include "penstock/Analysis/RunOrder.h"
 
+#include <algorithm>
 #include <utility>
 
 using namespace penstock;
@@ -22,8 +24,7 @@ public:
   explicit OrderRun(const Program &program)
       : program(program), problem(program.problem), index(problem),
         next(program.ranks.size(), 0), waiting(program.ranks.size(), kNone),
-        blocked(program.ranks.size()), waiters(index.size(), kNone),
-        makers(index.size(), kNoInstruction) {
+        waiters(index.size(), kNone), makers(index.size(), kNoInstruction) {
     for (const RankProgram &rank : program.ranks)
       for (uint32_t i = 0; i < rank.instructions.size(); ++i)
         if (size_t made = madeBy(rank.instructions[i]); made < index.size())
@@ -40,16 +41,14 @@ public:
       ready.pop_back();
       advance(r, ready);
     }
-    for (uint32_t r = 0; r < next.size(); ++r)
-      if (next[r] < program.ranks[r].instructions.size())
-        return cycleFrom(r);
-    return {};
+    return cycle();
   }
 
 private:
   static constexpr uint32_t kNone = ~0u;
-  /// The action that a rank waits in, and the one that it waits for.
-  struct Blocked {
+  /// A rank waits in an action for one of another rank, or of its own.
+  struct Wait {
+    uint32_t from, to; ///< ranks
     Site action, maker;
   };
 
@@ -79,33 +78,53 @@ private:
     }
   }
 
-  /// If what the action needs is not there yet, queues the rank for it.
-  bool waits(uint32_t r, uint32_t i) {
-    const Instruction &inst = program.ranks[r].instructions[i];
-    bool missing = false;
+  /// Calls `fn(needed, maker)` for what an action needs and is not there yet.
+  template <typename Fn>
+  void forEachMissing(const Instruction &inst, Fn &&fn) const {
     forEachPredecessor(index, inst, [&](size_t needed, int32_t stage) {
       const Site maker = {problem.rankOf(stage, inst.microbatch),
                           makers[needed]};
-      if (missing || maker.instruction < next[maker.rank])
-        return;
-      missing = true;
-      waiting[r] = std::exchange(waiters[needed], r);
-      blocked[r] = {{static_cast<int32_t>(r), i}, maker};
+      if (maker.instruction >= next[maker.rank])
+        fn(needed, maker);
+    });
+  }
+
+  /// If what the action needs is not there yet, queues the rank for it.
+  bool waits(uint32_t r, uint32_t i) {
+    bool missing = false;
+    forEachMissing(program.ranks[r].instructions[i], [&](size_t needed, Site) {
+      if (!std::exchange(missing, true))
+        waiting[r] = std::exchange(waiters[needed], r);
     });
     return missing;
   }
 
-  std::vector<Site> cycleFrom(uint32_t r) const {
-    std::vector<uint8_t> seen(next.size());
-    while (!std::exchange(seen[r], 1))
-      r = static_cast<uint32_t>(blocked[r].maker.rank);
-    std::vector<Site> cycle;
-    for (uint32_t start = r, at = r; cycle.empty() || at != start;
-         at = static_cast<uint32_t>(blocked[at].maker.rank)) {
-      cycle.push_back(blocked[at].action);
-      cycle.push_back(blocked[at].maker);
+  /// A shortest cycle among the ranks that cannot go on, the one that begins
+  /// earliest in its rank; nothing when all ended.
+  std::vector<Site> cycle() const {
+    std::vector<Wait> all;
+    std::vector<uint32_t> starts;
+    for (uint32_t r = 0; r < next.size(); ++r) {
+      const auto &insts = program.ranks[r].instructions;
+      if (next[r] == insts.size())
+        continue;
+      starts.push_back(r);
+      for (uint32_t i = next[r]; i < itemEnd(insts, next[r]); ++i)
+        forEachMissing(insts[i], [&](size_t, Site maker) {
+          all.push_back({r,
+                         static_cast<uint32_t>(maker.rank),
+                         {static_cast<int32_t>(r), i},
+                         maker});
+        });
     }
-    return cycle;
+    std::stable_sort(starts.begin(), starts.end(),
+                     [&](uint32_t a, uint32_t b) { return next[a] < next[b]; });
+    std::vector<Site> sites;
+    for (uint32_t e : shortestCycle(Digraph(next.size(), all), starts)) {
+      sites.push_back(all[e].action);
+      sites.push_back(all[e].maker);
+    }
+    return sites;
   }
 
   const Program &program;
@@ -113,7 +132,6 @@ private:
   const OrderIndex index;
   std::vector<uint32_t> next;    ///< of each rank, the item to run
   std::vector<uint32_t> waiting; ///< next rank that waits for the same action
-  std::vector<Blocked> blocked;
   std::vector<uint32_t> waiters; ///< of each F, B or I, the first rank
   std::vector<uint32_t> makers;  ///< of each, its instruction
 };

@@ -25,21 +25,18 @@ void dropCertificate(Program &program);
 ///   queue       items of one queue have increasing times, in host order
 ///   communicator  so have items that use one communicator
 ///   wait        an item is later than what it waits for
-///   channel     the sends and the receives of a channel have the same times,
-///               each as often
-///   collective  at each of its times all ranks of its set issue it, and nobody
-///               else does
+///   channel     its sends and its receives, in host order, have the same times
+///   collective  the ranks of its set, and nobody else, issue it at the same
+///               times
 ///
-/// Why that is a proof: the transfers of a channel have times that do not
-/// decrease in host order, so equal times, each as often, are equal times first
-/// to first; every transfer has its partner, at its own time. A collective has
-/// increasing times on each rank, so its n-th occurrence has the same time on
-/// all ranks of its set. Hence everything that must happen as one step has one
-/// time, and everything that must happen before has an earlier one. Run the
-/// steps by time: nothing ever waits for what has not ended.
-/// docs/certificate.md says the same with all definitions.
+/// Why that is a proof: every transfer has its partner, first to first, at its
+/// own time, and so has every collective all ranks of its set. Hence everything
+/// that must happen as one step has one time, and everything that must happen
+/// before has an earlier one. Run the steps by time: nothing ever waits for
+/// what has not ended. docs/certificate.md says the same with all definitions.
 ///
-/// O(n log n) for the sorting; benchmarks/ measures it (`certificate`).
+/// O(n log c) with c channels and collectives; benchmarks/ measures it
+/// (`certificate`).
 Status checkCertificate(const Program &program);
 
 } // namespace penstock

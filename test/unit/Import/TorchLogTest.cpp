@@ -646,6 +646,18 @@ TEST(TorchNegative, Cyclic) {
     EXPECT_EQ(std::count(cycle.begin(), cycle.end(), cell), 1) << cell;
 }
 
+// Ranks 0, 1 and 2 wait in a circle, and so do 3 and 4: the shorter one is told.
+TEST(TorchNegative, TwoCycles) {
+  const TorchTable table =
+      read(row("0F0 3F0 3F1 0F1 3B0 0B0 3B1 0B1") + row("1F0 1F1 1B0 1B1") +
+           row("2F0 2F1 2B0 2B1") + row("4F0 4B0 4F1 4B1") +
+           row("5F0 5F1 5B0 5B1"));
+  EXPECT_EQ(cellsOfCycle(table, verifyOrder(table)),
+            (std::vector<std::string>{
+                "rank 3, cell 1 (4B0)", "rank 4, cell 2 (5B0)",
+                "rank 4, cell 1 (5F1)", "rank 3, cell 2 (4F1)"}));
+}
+
 TEST(TorchNegative, Duplicate) {
   EXPECT_EQ(firstOfOrder(row("0F0 0F0 0B0")),
             "completeness: rank 0, cell 1 (0F0): is here a second time; remove "

@@ -19,6 +19,11 @@ using namespace penstock::test;
 
 namespace {
 
+constexpr const char *kNotTheOtherEnd =
+    "the other end of its channel does not have its time";
+constexpr const char *kNotTheSet =
+    "at its time not exactly the ranks of its set issue it";
+
 void expectRefused(const Program &program, Site site, const std::string &why) {
   const Status status = checkCertificate(program);
   ASSERT_FALSE(status);
@@ -134,13 +139,13 @@ TEST(Certificate, Wait) {
 TEST(Certificate, SendWithoutReceive) {
   Program program = certifiedProgram();
   program.ranks[1].times[1] = program.ranks[1].times[2] = 3;
-  expectRefused(program, {0, 1}, "no receive of its channel has its time");
+  expectRefused(program, {0, 1}, kNotTheOtherEnd);
 }
 
 TEST(Certificate, ReceiveWithoutSend) {
   Program program = certifiedProgram();
   program.ranks[1].times[1] = program.ranks[1].times[2] = 1;
-  expectRefused(program, {1, 1}, "no send of its channel has its time");
+  expectRefused(program, {1, 1}, kNotTheOtherEnd);
 }
 
 TEST(Certificate, TheLastEndsOfAll) {
@@ -148,11 +153,11 @@ TEST(Certificate, TheLastEndsOfAll) {
   Program program = makeProgram(3, 1);
   RankBuilder(program, 1).sendAct(1, 0, 2);
   program.ranks[1].times = {0};
-  expectRefused(program, {1, 0}, "no receive of its channel has its time");
+  expectRefused(program, {1, 0}, kNotTheOtherEnd);
   program = makeProgram(3, 1);
   RankBuilder(program, 2).recvAct(1, 0, 1);
   program.ranks[2].times = {0};
-  expectRefused(program, {2, 0}, "no send of its channel has its time");
+  expectRefused(program, {2, 0}, kNotTheOtherEnd);
 }
 
 TEST(Certificate, OtherEndTwice) {
@@ -167,9 +172,6 @@ TEST(Certificate, OtherEndTwice) {
   program.ranks[1].times = {0, 0};
   EXPECT_TRUE(checkCertificate(program));
 }
-
-constexpr const char *kNotTheSet =
-    "at its time not exactly the ranks of its set issue it";
 
 TEST(Certificate, CollectiveAtTwoTimes) {
   Program program = certifiedProgram();
@@ -192,7 +194,7 @@ TEST(Certificate, CollectiveWithAStranger) {
       RankBuilder(program, r).collective(Op::Barrier, -1, 0);
       program.ranks[r].times = {5};
     }
-    expectRefused(program, stranger == 1 ? Site{0, 0} : Site{3, 0}, kNotTheSet);
+    expectRefused(program, {stranger, 0}, kNotTheSet);
   }
 }
 
