@@ -13,9 +13,10 @@ namespace {
 
 class Completeness {
 public:
-  Completeness(const Program &program, Findings &findings, Findings &warnings)
-      : program(program), problem(program.problem), findings(findings),
-        warnings(warnings) {}
+  Completeness(const Program &program, bool order, Findings &findings,
+               Findings &warnings)
+      : program(program), problem(program.problem), isOrder(order),
+        findings(findings), warnings(warnings), sums(gradientSums(problem)) {}
 
   void run() {
     const size_t numPairs = static_cast<size_t>(problem.numStages()) *
@@ -31,7 +32,7 @@ public:
       return;
     }
     seen.assign(numPairs, {kAbsent, kAbsent, kAbsent, kAbsent});
-    findCopies();
+    findSums();
     for (int32_t r = 0; r < problem.numRanks; ++r) {
       const auto &insts = program.ranks[r].instructions;
       lastLoss = kAbsent;
@@ -49,7 +50,7 @@ public:
       }
     checkUses(Op::ReduceGrad, reductions);
     checkUses(Op::Step, steps);
-    if (problem.numChains() > 1 && !program.isOrder())
+    if (!isOrder) // which has no sums yet
       checkSums();
   }
 
@@ -114,23 +115,26 @@ private:
           {{{site.rank, before}, "a later micro-batch comes first here"}});
   }
 
-  void findCopies() {
-    isCopied.assign(problem.stages.size(), 0);
-    copiedOnRank.assign(problem.numRanks, -1);
-    if (problem.numChains() == 1)
-      return;
-    for (int32_t s = 0; s < problem.numStages(); ++s) {
-      const std::vector<int32_t> ranks = problem.ranksOf(s);
-      isCopied[s] = ranks.size() > 1;
-      for (int32_t rank : ranks)
-        if (isCopied[s])
-          copiedOnRank[rank] = s;
+  void findSums() {
+    sumOfCopies.assign(problem.stages.size(), -1);
+    sumOfTied = sumOfCopies;
+    sumOnRank.assign(problem.numRanks, -1);
+    for (size_t k = 0; k < sums.size(); ++k) {
+      const auto number = static_cast<int32_t>(k);
+      sumSeen.emplace_back(sums[k].ranks.size(), 0);
+      for (int32_t rank : sums[k].ranks)
+        sumOnRank[rank] = number;
+      if (sums[k].op == Op::AllReduce)
+        sumOfCopies[sums[k].stage] = number;
+      else
+        for (int32_t stage : problem.tiedAt(sums[k].stage)->stages)
+          sumOfTied[stage] = number;
     }
   }
 
   static bool usesParameters(Op op) {
-    return op == Op::Step || op == Op::AllReduce || op == Op::ReduceGrad ||
-           op == Op::Unshard || op == Op::Reshard;
+    return op == Op::Step || op == Op::AllReduce || op == Op::ReduceTied ||
+           op == Op::ReduceGrad || op == Op::Unshard || op == Op::Reshard;
   }
 
   /// Who uses the weight gradients of the whole batch, by chain and stage.
@@ -140,19 +144,22 @@ private:
   };
 
   void enterUse(Site site, const Instruction &inst) {
-    if (inst.stage >= 0)
+    const bool isStep = inst.op == Op::Step;
+    const bool isSum = inst.op == Op::AllReduce || inst.op == Op::ReduceTied;
+    if (inst.op == Op::ReduceTied)
+      checkTiedPlace(site, inst.stage);
+    else if (inst.stage >= 0)
       checkPlace(site, inst.stage);
-    const bool isStep = inst.op == Op::Step, isSum = inst.op == Op::AllReduce;
     if (!isStep && !isSum && inst.op != Op::ReduceGrad)
       return;
     if (inst.microbatch >= 0) {
       if (isStep || isSum)
-        checkNotCopied(site, inst);
+        checkHasNoSum(site, inst);
       return;
     }
-    if (isSum && leavesOut(site, inst))
-      return;
-    Uses &uses = isStep ? steps : isSum ? sums : reductions;
+    if (isSum)
+      return enterSum(site, inst);
+    Uses &uses = isStep ? steps : reductions;
     if (uses.seen.empty()) {
       uses.first = site;
       uses.seen.assign(problem.placement.size(), 0);
@@ -184,67 +191,98 @@ private:
     }
   }
 
-  /// Copies of a stage can only have one sum, of all micro-batches.
-  void checkNotCopied(Site site, const Instruction &inst) {
-    const int32_t stage =
-        inst.stage >= 0 ? inst.stage : copiedOnRank[site.rank];
-    if (stage < 0 || !isCopied[stage])
+  /// Gradients that several ranks have parts of are added up only once.
+  void checkHasNoSum(Site site, const Instruction &inst) {
+    int32_t sum = sumOnRank[site.rank];
+    if (inst.stage >= 0)
+      sum = std::max(sumOfCopies[inst.stage], sumOfTied[inst.stage]);
+    if (sum < 0)
       return;
-    findings.add(site, "is for one micro-batch, but stage " +
-                           std::to_string(stage) +
-                           " has copies on several ranks, whose gradients are "
-                           "added up once, for all micro-batches; leave the "
-                           "micro-batch out");
+    findings.add(site, "is for one micro-batch, but " +
+                           describeParts(sums[sum]) +
+                           ", which are added up once, for all micro-batches; "
+                           "leave the micro-batch out");
   }
 
-  /// Reports the first rank that holds a copy of the stage, but is not in the
-  /// rank set.
-  bool leavesOut(Site site, const Instruction &sum) {
-    if (sum.peer < 0 || problem.numChains() == 1)
-      return false;
-    const std::vector<int32_t> &set = program.rankSets[sum.peer];
-    for (size_t k = sum.stage; k < problem.placement.size();
-         k += problem.stages.size()) {
-      const int32_t rank = problem.placement[k];
-      if (std::binary_search(set.begin(), set.end(), rank))
-        continue;
-      findings.add(site, "leaves out rank " + std::to_string(rank) +
-                             ", which holds a copy of stage " +
-                             std::to_string(sum.stage) +
-                             " with a part of its gradients; add it to the "
-                             "rank set");
-      return true;
-    }
-    return false;
+  /// "stage 0 has copies on ranks 0, 1, each with a part of its gradients"
+  std::string describeParts(const GradientSum &sum) const {
+    auto list = [](const std::vector<int32_t> &numbers) {
+      std::string text;
+      for (int32_t number : numbers)
+        text += (text.empty() ? "" : ", ") + std::to_string(number);
+      return text;
+    };
+    return sum.op == Op::AllReduce
+               ? "stage " + std::to_string(sum.stage) +
+                     " has copies on ranks " + list(sum.ranks) +
+                     ", each with a part of its gradients"
+               : "stages " + list(problem.tiedAt(sum.stage)->stages) +
+                     " use one parameter on ranks " + list(sum.ranks) +
+                     ", each with a part of its gradients";
   }
 
-  /// Copies of a stage on several ranks have each the gradients of their own
-  /// micro-batches: every rank adds them up before a step, or none does.
+  void enterSum(Site site, const Instruction &inst) {
+    if (firstSum.rank < 0)
+      firstSum = site;
+    const int32_t number = inst.op == Op::AllReduce ? sumOfCopies[inst.stage]
+                                                    : sumOfTied[inst.stage];
+    if (number < 0)
+      return;
+    const GradientSum &sum = sums[number];
+    auto member =
+        std::lower_bound(sum.ranks.begin(), sum.ranks.end(), site.rank);
+    if (member == sum.ranks.end() || *member != site.rank)
+      return;
+    sumSeen[number][member - sum.ranks.begin()] = 1;
+    if (inst.bytes != sum.bytes)
+      findings.add(site, "moves " + std::to_string(inst.bytes) +
+                             " bytes, but what it adds up has " +
+                             std::to_string(sum.bytes) + "; write bytes(" +
+                             std::to_string(sum.bytes) + ")");
+    if (inst.peer < 0)
+      return;
+    const std::vector<int32_t> &set = program.rankSets[inst.peer];
+    for (int32_t rank : sum.ranks)
+      if (!std::binary_search(set.begin(), set.end(), rank)) {
+        findings.add(site, "leaves out rank " + std::to_string(rank) +
+                               ", but " + describeParts(sum) +
+                               "; add it to the rank set");
+        return;
+      }
+  }
+
+  /// Whoever has a part of some gradients adds them up before a step, or nobody
+  /// does.
   void checkSums() {
-    if (steps.seen.empty() && sums.seen.empty())
+    const Site use = steps.seen.empty() ? firstSum : steps.first;
+    if (use.rank < 0)
       return;
-    const Site use = steps.seen.empty() ? sums.first : steps.first;
-    sums.seen.resize(problem.placement.size());
-    for (size_t k = 0; k < sums.seen.size() && !findings.full(); ++k) {
-      const int32_t rank = problem.placement[k];
-      const auto stage = static_cast<int32_t>(k % problem.stages.size());
-      if (sums.seen[k] || !isCopied[stage])
-        continue;
-      Instruction sum;
-      sum.op = Op::AllReduce;
-      sum.stage = stage;
-      std::string copies;
-      for (int32_t other : problem.ranksOf(stage))
-        copies += (copies.empty() ? "" : ", ") + std::to_string(other);
-      findings.add({rank, kNoInstruction},
-                   quoted(sum) + " is missing on rank " + std::to_string(rank) +
-                       ": each copy of the stage, on ranks " + copies +
-                       ", has a part of its gradients, while " +
-                       quoted(program, use) + " on rank " +
-                       std::to_string(use.rank) +
-                       " uses gradients; add them up on all these ranks",
-                   {{use, "used here"}});
-    }
+    for (size_t k = 0; k < sums.size(); ++k)
+      for (size_t n = 0; n < sumSeen[k].size() && !findings.full(); ++n) {
+        if (sumSeen[k][n])
+          continue;
+        const std::string rank = std::to_string(sums[k].ranks[n]);
+        Instruction missing;
+        missing.op = sums[k].op;
+        missing.stage = sums[k].stage;
+        findings.add({sums[k].ranks[n], kNoInstruction},
+                     quoted(missing) + " is missing on rank " + rank + ": " +
+                         describeParts(sums[k]) + ", while " +
+                         quoted(program, use) + " on rank " +
+                         std::to_string(use.rank) +
+                         " uses gradients; add them up on all these ranks",
+                     {{use, "used here"}});
+      }
+  }
+
+  void checkTiedPlace(Site site, int32_t firstStage) {
+    const std::vector<int32_t> ranks =
+        problem.ranksOf(*problem.tiedAt(firstStage));
+    if (!std::binary_search(ranks.begin(), ranks.end(), site.rank))
+      findings.add(site, "is on the wrong rank: none of the stages that are "
+                         "tied with stage " +
+                             std::to_string(firstStage) + " is on rank " +
+                             std::to_string(site.rank) + "; remove it here");
   }
 
   /// The rank must hold the parameters of the stage, for any micro-batch.
@@ -305,19 +343,23 @@ private:
 
   const Program &program;
   const Problem &problem;
+  const bool isOrder;
   Findings &findings;
   Findings &warnings;
   std::vector<Entry> seen;
-  Uses steps, reductions, sums;
-  std::vector<uint8_t> isCopied;     ///< by stage: on several ranks
-  std::vector<int32_t> copiedOnRank; ///< some such stage of each rank, or -1
+  Uses steps, reductions;
+  const std::vector<GradientSum> sums;
+  std::vector<std::vector<uint8_t>> sumSeen;   ///< of each rank of each sum
+  std::vector<int32_t> sumOfCopies, sumOfTied; ///< of each stage, or -1
+  std::vector<int32_t> sumOnRank;              ///< some sum of each rank, or -1
+  Site firstSum;
   uint32_t lastLoss = kAbsent; ///< last forward of the last stage on this rank
   bool isOutOfOrder = false;   ///< some loss is; one is enough to say so
 };
 
 } // namespace
 
-void penstock::checkCompleteness(const Program &program, Findings &findings,
-                                 Findings &warnings) {
-  Completeness(program, findings, warnings).run();
+void penstock::checkCompleteness(const Program &program, bool order,
+                                 Findings &findings, Findings &warnings) {
+  Completeness(program, order, findings, warnings).run();
 }

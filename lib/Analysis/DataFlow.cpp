@@ -59,7 +59,8 @@ private:
   struct StageState {
     uint32_t gradients = kNone; ///< last to add to them or to use them
     uint32_t user = kNone;      ///< first to use them
-    uint32_t reducer = kNone;   ///< last all_reduce or reduce_grad
+    /// all_reduce, reduce_grad and reduce_tied
+    std::array<uint32_t, 3> reducers = {kNone, kNone, kNone};
     uint32_t step = kNone;
     uint32_t sharding = kNone; ///< last unshard or reshard
     bool isSharded = false;    ///< there is some on this rank
@@ -459,6 +460,12 @@ void DataFlow::touchWeights(uint32_t i) {
   }
   if (own.stage < 0)
     return; // a barrier
+  if (own.op == Op::ReduceTied) {
+    for (int32_t stage : program.problem.tiedAt(own.stage)->stages)
+      if (localStage[stage] != kNone)
+        useGradients(i, weights[localStage[stage]], stage);
+    return;
+  }
   StageState &stage = weights[localStage[own.stage]];
   switch (own.op) {
   case Op::Forward:
@@ -580,6 +587,9 @@ void DataFlow::useGradients(uint32_t i, StageState &stage, int32_t number) {
   auto before = [&](uint32_t other, const std::string &text) {
     findings.add(site(i), text, {{site(other), "used here"}});
   };
+  uint32_t *const reducer = &stage.reducers[own.op == Op::AllReduce    ? 0
+                                            : own.op == Op::ReduceGrad ? 1
+                                                                       : 2];
   if (stage.step != kNone)
     before(stage.step, own.op == Op::Step
                            ? "uses " + gradients + " a second time, after " +
@@ -588,16 +598,14 @@ void DataFlow::useGradients(uint32_t i, StageState &stage, int32_t number) {
                            : "uses " + gradients + " after " +
                                  quoted(program, site(stage.step)) +
                                  " has; put it before that");
-  else if (own.op != Op::Step && stage.reducer != kNone &&
-           inst(stage.reducer).op == own.op &&
-           inst(stage.reducer).peer == own.peer)
-    before(stage.reducer, "reduces " + gradients +
-                              " a second time, they would count twice; remove "
-                              "one");
+  else if (own.op != Op::Step && *reducer != kNone)
+    before(*reducer, "reduces " + gradients +
+                         " a second time, they would count twice; remove "
+                         "one");
   if (own.op == Op::Step)
     stage.step = i;
   else
-    stage.reducer = i;
+    *reducer = i;
   if (stage.user == kNone)
     stage.user = i;
 }

@@ -90,6 +90,8 @@ void dropMicrobatches(Program &program, size_t first, size_t count) {
         inst.microbatch = numbers[inst.microbatch];
   if (!problem.chains.empty())
     eraseGone(problem.chains, numbers);
+  if (!problem.weights.empty())
+    eraseGone(problem.weights, numbers);
   problem.numMicrobatches -= static_cast<int32_t>(count);
 }
 
@@ -120,6 +122,11 @@ public:
       for (size_t i = 0; i < gone[r].size(); ++i)
         gone[r][i] = !update(program.ranks[r].instructions[i]);
     remove(program, gone);
+    std::erase_if(problem.tied,
+                  [&](const TiedStages &set) { return !stays(set); });
+    for (TiedStages &set : problem.tied)
+      for (int32_t &stage : set.stages)
+        stage = numbers[stage];
     eraseGone(problem.placement, numbers);
     eraseGone(problem.stages, numbers);
     int64_t layer = 0;
@@ -133,8 +140,15 @@ private:
   int32_t rankOf(int32_t chain, int32_t stage) const {
     return problem.placement[static_cast<size_t>(chain) * numStages + stage];
   }
+  /// Tied stages stay together, or are no longer tied.
+  bool stays(const TiedStages &set) const {
+    return std::all_of(set.stages.begin(), set.stages.end(),
+                       [&](int32_t stage) { return numbers[stage] >= 0; });
+  }
   /// Gives an instruction its new stage and peer; false when it is gone.
   bool update(Instruction &inst) const {
+    if (inst.op == Op::ReduceTied && !stays(*problem.tiedAt(inst.stage)))
+      return false;
     if (!isTransfer(inst.op)) {
       if (inst.stage >= 0)
         inst.stage = numbers[inst.stage];

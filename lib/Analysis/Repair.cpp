@@ -60,7 +60,8 @@ bool dependent(const Problem &problem, const Instruction &a,
   if (!movesData(a) || !movesData(b)) {
     if (a.op == Op::Barrier || b.op == Op::Barrier)
       return a.op == b.op && a.comm == b.comm;
-    const bool oneStage = a.stage < 0 || b.stage < 0 || a.stage == b.stage;
+    const bool oneStage = a.stage < 0 || b.stage < 0 || a.stage == b.stage ||
+                          a.op == Op::ReduceTied || b.op == Op::ReduceTied;
     if (!isTransfer(a.op) && !isTransfer(b.op))
       return oneStage;
     return oneStage && a.microbatch >= 0 && a.microbatch == b.microbatch;

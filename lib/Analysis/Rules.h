@@ -34,7 +34,8 @@ private:
 
 void checkStructure(const Program &program, const Channels &channels,
                     Findings &findings);
-void checkCompleteness(const Program &program, Findings &findings,
+/// An order has no transfers and sums of gradients yet.
+void checkCompleteness(const Program &program, bool order, Findings &findings,
                        Findings &warnings);
 void checkDataFlow(const Program &program, Findings &findings);
 void checkMemory(const Program &program, bool order, Findings &findings);

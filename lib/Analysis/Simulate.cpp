@@ -129,13 +129,20 @@ static void summarize(const Program &program, bool order, Timing &timing) {
     const auto &list = program.ranks[r].instructions;
     RankTiming &rank = timing.ranks[r];
     bool any = false;
-    for (size_t i = 0; i < list.size(); ++i) {
+    for (uint32_t i = 0, end; i < list.size(); i = end) {
+      end = itemEnd(list, i);
       if (!isAction(list[i].op))
         continue;
-      rank.busy += durationOf(program.problem, list[i]);
-      const double start = timing.start[r][i], end = timing.end[r][i];
+      double sum = 0, longest = 0;
+      for (uint32_t k = i; k < end; ++k) {
+        const double duration = durationOf(program.problem, list[k]);
+        sum += duration;
+        longest = std::max(longest, duration);
+      }
+      rank.busy += program.problem.together(sum, longest);
+      const double start = timing.start[r][i];
       rank.start = any ? std::min(rank.start, start) : start;
-      rank.end = std::max(rank.end, end);
+      rank.end = std::max(rank.end, timing.end[r][i]);
       any = true;
     }
     busiest = std::max(busiest, rank.busy);
@@ -252,7 +259,7 @@ Player::Player(const Program &program)
 
 template <typename ForEachMember>
 void Player::play(ForEachMember &&forEachMember) {
-  double start = 0, length = 0;
+  double start = 0, length = 0, longest = 0;
   forEachMember([&](Site site) {
     Clock &clock = clocks[site.rank];
     const RankProgram &rank = program.ranks[site.rank];
@@ -267,10 +274,10 @@ void Player::play(ForEachMember &&forEachMember) {
       start = std::max(start,
                        timing.end[site.rank][rank.waits[inst.firstWait + w]]);
     const double duration = durationOf(program.problem, inst);
-    length =
-        isTransfer(inst.op) ? std::max(length, duration) : length + duration;
+    longest = std::max(longest, duration);
+    length = isTransfer(inst.op) ? longest : length + duration;
   });
-  const double end = start + length;
+  const double end = start + program.problem.together(length, longest);
   forEachMember([&](Site site) {
     Clock &clock = clocks[site.rank];
     const Instruction &inst =

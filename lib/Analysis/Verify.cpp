@@ -168,7 +168,7 @@ Verdict penstock::verify(const Program &program, const VerifyOptions &options) {
     bool isOrder = collect(Rule::Structure,
                            [&](Findings &f) { checkIsOrder(program, f); });
     bool complete = collect(Rule::Completeness, [&](Findings &f) {
-      checkCompleteness(program, f, warnings);
+      checkCompleteness(program, options.order, f, warnings);
     });
     if (isOrder && complete) {
       verdict.deadlockFree = verdict.documentedOk =
@@ -182,8 +182,9 @@ Verdict penstock::verify(const Program &program, const VerifyOptions &options) {
     const Channels channels(program);
     collect(Rule::Structure,
             [&](Findings &f) { checkStructure(program, channels, f); });
-    collect(Rule::Completeness,
-            [&](Findings &f) { checkCompleteness(program, f, warnings); });
+    collect(Rule::Completeness, [&](Findings &f) {
+      checkCompleteness(program, options.order, f, warnings);
+    });
     if (program.isPlanned() || hasModestTables(program))
       collect(Rule::DataFlow, [&](Findings &f) { checkDataFlow(program, f); });
     if (options.useCertificate && options.require.empty() &&

@@ -18,14 +18,11 @@ using namespace penstock;
 
 namespace {
 
-/// Stages whose parameters torch keeps gathered, seen from a place in a row.
-constexpr size_t kWindow = 3;
-
 class Writer {
 public:
-  explicit Writer(const Program &program)
-      : program(program), problem(program.problem), isOrder(program.isOrder()) {
-  }
+  Writer(const Program &program, const TorchCsvOptions &options)
+      : program(program), problem(program.problem), options(options),
+        isOrder(program.isOrder()) {}
 
   Result<std::string> write() {
     if (Status status = check(); !status)
@@ -39,6 +36,11 @@ private:
   Status check();
   void writeRank(int32_t r);
   void writeItem(int32_t r, uint32_t begin, uint32_t end);
+  void writeIdle(int32_t r, size_t i) {
+    if (!options.idleCells.empty())
+      for (uint32_t k = 0; k < options.idleCells[r][i]; ++k)
+        writeCell("");
+  }
   void writeCell(const std::string &cell) {
     if (!rowIsEmpty)
       out += ',';
@@ -58,6 +60,7 @@ private:
 
   const Program &program;
   const Problem &problem;
+  const TorchCsvOptions &options;
   const bool isOrder;
   /// Whether the program has none of these, so that they must be added.
   bool addsSharding = false, addsReduce = false;
@@ -122,8 +125,10 @@ void Writer::writeRank(int32_t r) {
   }
   for (uint32_t begin = 0, end; begin < insts.size(); begin = end) {
     end = itemEnd(insts, begin);
+    writeIdle(r, begin);
     writeItem(r, begin, end);
   }
+  writeIdle(r, options.idleCells.empty() ? 0 : options.idleCells[r].size() - 1);
   reduce();
   for (int32_t stage : active)
     writeSharding(stage, Op::Reshard);
@@ -188,14 +193,19 @@ uint32_t Writer::use(int32_t stage, uint32_t next) {
   return old;
 }
 
-/// torch's rule: before an item the first three stages that are used from there
+/// torch's rule: before an item the first few stages that are used from there
 /// on are gathered, and the others dropped.
 void Writer::gather(uint32_t begin, uint32_t end) {
   size_t window = 0;
   while (window < upcoming.size() &&
          upcoming[window].instruction != kNoInstruction &&
-         (window < kWindow || upcoming[window].instruction < end))
+         (window < static_cast<size_t>(options.activeStages) ||
+          upcoming[window].instruction < end))
     ++window;
+  const int32_t ahead =
+      options.lookahead == TorchCsvOptions::kAll      ? options.activeStages
+      : options.lookahead == TorchCsvOptions::kByRank ? rank + 2
+                                                      : options.lookahead;
   auto inWindow = [&](int32_t stage) {
     return std::any_of(upcoming.begin(), upcoming.begin() + window,
                        [&](const Use &u) { return u.stage == stage; });
@@ -206,6 +216,7 @@ void Writer::gather(uint32_t begin, uint32_t end) {
   active.erase(keep, active.end());
   for (size_t k = 0; k < window; ++k)
     if (const int32_t stage = upcoming[k].stage;
+        (k < static_cast<size_t>(ahead) || upcoming[k].instruction < end) &&
         std::find(active.begin(), active.end(), stage) == active.end()) {
       writeSharding(stage, Op::Unshard);
       active.push_back(stage);
@@ -221,6 +232,11 @@ void Writer::reduce() {
   complete.clear();
 }
 
+Result<std::string> penstock::writeTorchCsv(const Program &program,
+                                            const TorchCsvOptions &options) {
+  return Writer(program, options).write();
+}
+
 Result<std::string> penstock::writeTorchCsv(const Program &program) {
-  return Writer(program).write();
+  return writeTorchCsv(program, {});
 }

@@ -4,8 +4,8 @@
 // happens: an action goes to its rank's list when it ends, a transfer to the
 // lists of both ranks as soon as its payload is there. All lists are
 // projections of one linear order of events, which therefore runs the program
-// (docs/lowering.md). Behind all that, stages with several copies sum their
-// gradients.
+// (docs/lowering.md). Behind all that, gradients that several ranks have parts
+// of are added up.
 //
 //===----------------------------------------------------------------------===//
 
@@ -294,14 +294,6 @@ Status Inserter::runRounds() {
 /// Communicator of the sums of gradients; that of the transfers is 0.
 static constexpr uint16_t kSumComm = 1;
 
-/// Calls `fn(stage, ranks)` for the stages that have copies on several ranks.
-template <typename Fn>
-static void forEachCopiedStage(const Problem &problem, Fn &&fn) {
-  for (int32_t s = 0; s < problem.numStages() && problem.numChains() > 1; ++s)
-    if (std::vector<int32_t> ranks = problem.ranksOf(s); ranks.size() > 1)
-      fn(s, ranks);
-}
-
 /// Index behind the last instruction that is an action or transfer.
 static uint32_t endOfActions(const std::vector<Instruction> &list) {
   auto end = static_cast<uint32_t>(list.size());
@@ -311,50 +303,48 @@ static uint32_t endOfActions(const std::vector<Instruction> &list) {
   return end;
 }
 
-/// The copies of a stage can sum their gradients only when all of them are
-/// there.
-static Status checkSteps(const Program &order) {
-  std::vector<bool> copied(order.ranks.size());
-  forEachCopiedStage(order.problem,
-                     [&](int32_t, const std::vector<int32_t> &ranks) {
-                       for (int32_t rank : ranks)
-                         copied[rank] = true;
-                     });
+/// Gradients that several ranks have parts of can be added up only when all of
+/// them are there.
+static Status checkSteps(const Program &order,
+                         const std::vector<GradientSum> &sums) {
+  std::vector<bool> adds(order.ranks.size());
+  for (const GradientSum &sum : sums)
+    for (int32_t rank : sum.ranks)
+      adds[rank] = true;
   for (size_t r = 0; r < order.ranks.size(); ++r) {
     const auto &list = order.ranks[r].instructions;
-    const uint32_t end = copied[r] ? endOfActions(list) : 0;
+    const uint32_t end = adds[r] ? endOfActions(list) : 0;
     for (uint32_t i = 0; i < end; ++i)
       if (list[i].op == Op::Step)
         return Failure{quoted(list[i]) +
                            " stands before the last action of rank " +
                            std::to_string(r) +
-                           ", but stages with copies on several ranks sum "
-                           "their gradients behind it; put the step there",
+                           ", but gradients that several ranks have parts of "
+                           "are added up behind it; put the step there",
                        {static_cast<int32_t>(r), i}};
   }
   return success();
 }
 
-/// Behind the last action of each rank, in the order of the stages: one more
-/// event of the linear order for each stage with copies.
-static void sumGradients(Program &program) {
-  std::vector<std::vector<Instruction>> sums(program.ranks.size());
-  forEachCopiedStage(
-      program.problem, [&](int32_t stage, std::vector<int32_t> &ranks) {
-        Instruction sum;
-        sum.op = Op::AllReduce;
-        sum.comm = kSumComm;
-        sum.stage = stage;
-        sum.peer = static_cast<int32_t>(program.rankSets.size());
-        sum.bytes = program.problem.stages[stage].bytes.gradients;
-        for (int32_t rank : ranks)
-          sums[rank].push_back(sum);
-        program.rankSets.push_back(std::move(ranks));
-      });
-  for (size_t r = 0; r < sums.size(); ++r) {
+/// Behind the last action of each rank: one more event of the linear order for
+/// each sum.
+static void addSums(Program &program, std::vector<GradientSum> sums) {
+  std::vector<std::vector<Instruction>> added(program.ranks.size());
+  for (GradientSum &sum : sums) {
+    Instruction inst;
+    inst.op = sum.op;
+    inst.comm = kSumComm;
+    inst.stage = sum.stage;
+    inst.peer = static_cast<int32_t>(program.rankSets.size());
+    inst.bytes = sum.bytes;
+    for (int32_t rank : sum.ranks)
+      added[rank].push_back(inst);
+    program.rankSets.push_back(std::move(sum.ranks));
+  }
+  for (size_t r = 0; r < added.size(); ++r) {
     auto &list = program.ranks[r].instructions;
-    list.insert(list.begin() + endOfActions(list), sums[r].begin(),
-                sums[r].end());
+    list.insert(list.begin() + endOfActions(list), added[r].begin(),
+                added[r].end());
   }
   numberRankSets(program);
 }
@@ -367,7 +357,8 @@ Result<TransferStatistics> insertTransfers(Program &order,
                    "only"};
   if (Status status = checkActions(order); !status)
     return status.failure();
-  if (Status status = checkSteps(order); !status)
+  std::vector<GradientSum> sums = gradientSums(order.problem);
+  if (Status status = checkSteps(order, sums); !status)
     return status.failure();
   Inserter inserter(order, options);
   if (Status status = inserter.run(); !status)
@@ -375,7 +366,7 @@ Result<TransferStatistics> insertTransfers(Program &order,
   auto lists = inserter.takeLists();
   for (size_t rank = 0; rank < lists.size(); ++rank)
     order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}};
-  sumGradients(order);
+  addSums(order, std::move(sums));
   return inserter.statistics;
 }
 

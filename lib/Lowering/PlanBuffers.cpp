@@ -256,6 +256,7 @@ void WaitPlanner::touchWeights(const RankProgram &rank, uint32_t i,
     case Op::BackwardWeight:
     case Op::AllReduce:
     case Op::ReduceGrad:
+    case Op::ReduceTied:
       return touch(i, queue, gradients, Access::Update);
     case Op::Unshard:
     case Op::Reshard:
@@ -267,7 +268,11 @@ void WaitPlanner::touchWeights(const RankProgram &rank, uint32_t i,
       return;
     }
   };
-  if (inst.stage >= 0)
+  if (inst.op == Op::ReduceTied) {
+    for (int32_t stage : problem.tiedAt(inst.stage)->stages)
+      if (cellOfStage[stage] >= 0)
+        touchStage(stage);
+  } else if (inst.stage >= 0)
     touchStage(inst.stage);
   else
     for (int32_t stage : stages)

@@ -93,6 +93,20 @@ private:
 
 } // namespace
 
+/// Adds what problems did not have from the start, where one has it: the hashes
+/// of all others stay what they were.
+static void addExtras(Hasher &hasher, const Problem &problem) {
+  if (problem.weights.empty() && problem.tied.empty() && problem.overlap == 0)
+    return;
+  hasher.addRange(problem.weights);
+  hasher.add(problem.overlap);
+  hasher.add<uint64_t>(problem.tied.size());
+  for (const TiedStages &set : problem.tied) {
+    hasher.addRange(set.stages);
+    hasher.add(set.bytes);
+  }
+}
+
 ProgramHash penstock::hashProgram(const Program &program) {
   const Problem &problem = program.problem;
   Hasher hasher;
@@ -105,6 +119,7 @@ ProgramHash penstock::hashProgram(const Program &program) {
   hasher.add(problem.link.latency);
   hasher.add(problem.link.bytesPerTime);
   hasher.add(problem.memory);
+  addExtras(hasher, problem);
   hasher.add<uint64_t>(program.ranks.size());
   for (const RankProgram &rank : program.ranks) {
     hasher.addRange(rank.instructions);
@@ -194,6 +209,14 @@ void build(Builder &builder, const Program &program) {
   }
 
   const Problem &problem = program.problem;
+  std::vector<uint32_t> tiedEnds;
+  std::vector<int32_t> tiedStages;
+  std::vector<int64_t> tiedBytes;
+  for (const TiedStages &set : problem.tied) {
+    tiedStages.insert(tiedStages.end(), set.stages.begin(), set.stages.end());
+    tiedEnds.push_back(static_cast<uint32_t>(tiedStages.size()));
+    tiedBytes.push_back(set.bytes);
+  }
   const ProgramHash hash = hashProgram(program);
   const file::Hash fileHash(hash.low, hash.high);
   const ProgramHash times = hashTimes(program);
@@ -202,16 +225,21 @@ void build(Builder &builder, const Program &program) {
   auto stages = writeStructs<file::Stage>(builder, problem.stages);
   auto placement = writeScalars(builder, problem.placement);
   auto chains = writeScalars(builder, problem.chains);
+  auto weights = writeScalars(builder, problem.weights);
+  auto tied = writeScalars(builder, tiedStages);
+  auto endsOfTied = writeScalars(builder, tiedEnds);
+  auto bytesOfTied = writeScalars(builder, tiedBytes);
   auto rankOffsets = builder.CreateVector(ranks);
   auto ends = writeScalars(builder, setEnds);
   auto members = writeScalars(builder, setMembers);
   file::FinishSizePrefixedProgramBuffer(
-      builder,
-      file::CreateProgram(builder, kProgramFileVersion, &fileHash, name,
-                          problem.numMicrobatches, stages, placement, chains,
-                          problem.link.latency, problem.link.bytesPerTime,
-                          problem.memory, rankOffsets, ends, members,
-                          hasCertificate(program) ? &timesHash : nullptr));
+      builder, file::CreateProgram(
+                   builder, kProgramFileVersion, &fileHash, name,
+                   problem.numMicrobatches, stages, placement, chains,
+                   problem.link.latency, problem.link.bytesPerTime,
+                   problem.memory, rankOffsets, ends, members,
+                   hasCertificate(program) ? &timesHash : nullptr, weights,
+                   problem.overlap, tied, endsOfTied, bytesOfTied));
 }
 
 /// What every program in a file fulfils. A message begins with the place.
@@ -249,7 +277,11 @@ size_t penstock::estimateFileBytes(const Program &program) {
   const Problem &problem = program.problem;
   size_t bytes =
       512 + problem.name.size() + problem.stages.size() * sizeof(Stage) +
-      problem.placement.size() * sizeof(int32_t) + problem.chains.size();
+      problem.placement.size() * sizeof(int32_t) + problem.chains.size() +
+      problem.weights.size() * sizeof(double);
+  for (const TiedStages &set : problem.tied)
+    bytes += sizeof(uint32_t) + sizeof(int64_t) +
+             set.stages.size() * sizeof(int32_t);
   for (const RankProgram &rank : program.ranks)
     bytes += 64 + rank.instructions.size() * sizeof(Instruction) +
              rank.waits.size() * sizeof(uint32_t) +
@@ -358,6 +390,11 @@ public:
     copy(from.chains(), problem.chains);
     problem.link = {from.latency(), from.bytes_per_time()};
     problem.memory = from.memory();
+    copy(from.weights(), problem.weights);
+    problem.overlap = from.overlap();
+    if (!readTied(from, problem.tied))
+      return refuse("is damaged: its tied stages do not add up; write it "
+                    "again");
 
     problem.numRanks = from.ranks() ? from.ranks()->size() : 0;
     program.ranks.resize(problem.numRanks);
@@ -374,7 +411,9 @@ public:
       copy(rank.times(), program.ranks[r].times);
       numInstructions += program.ranks[r].instructions.size();
     }
-    if (!readRankSets(from, numInstructions, program.rankSets))
+    // Each is used by an instruction at least.
+    if (!readLists(from.rank_set_ends(), from.rank_set_members(),
+                   numInstructions, program.rankSets))
       return refuse("is damaged: its rank sets do not add up; write it again");
     if (overflow)
       return refuse("is damaged: its parts overlap; write it again");
@@ -408,24 +447,37 @@ private:
     return flags <= 1;
   }
 
-  bool readRankSets(const file::Program &from, size_t numInstructions,
-                    std::vector<std::vector<int32_t>> &sets) {
+  /// At most `limit` lists, one after the other.
+  bool readLists(const flatbuffers::Vector<uint32_t> *fileEnds,
+                 const flatbuffers::Vector<int32_t> *fileMembers, size_t limit,
+                 std::vector<std::vector<int32_t>> &lists) {
     std::vector<uint32_t> ends;
     std::vector<int32_t> members;
-    copy(from.rank_set_ends(), ends);
-    copy(from.rank_set_members(), members);
-    // Each is used by an instruction at least.
-    if (ends.size() > numInstructions)
+    copy(fileEnds, ends);
+    copy(fileMembers, members);
+    if (ends.size() > limit)
       return false;
-    sets.reserve(ends.size());
+    lists.reserve(ends.size());
     uint32_t begin = 0;
     for (uint32_t end : ends) {
       if (end < begin || end > members.size())
         return false;
-      sets.emplace_back(members.begin() + begin, members.begin() + end);
+      lists.emplace_back(members.begin() + begin, members.begin() + end);
       begin = end;
     }
     return begin == members.size();
+  }
+
+  bool readTied(const file::Program &from, std::vector<TiedStages> &tied) {
+    std::vector<std::vector<int32_t>> lists;
+    std::vector<int64_t> bytes;
+    copy(from.tied_bytes(), bytes);
+    if (!readLists(from.tied_ends(), from.tied_stages(), bytes.size(), lists) ||
+        lists.size() != bytes.size())
+      return false;
+    for (size_t k = 0; k < lists.size(); ++k)
+      tied.push_back({std::move(lists[k]), bytes[k]});
+    return true;
   }
 
   size_t left;

@@ -14,12 +14,25 @@ bool Program::isPlanned() const {
 }
 
 std::vector<int32_t> Problem::ranksOf(int32_t stage) const {
+  return ranksOf(TiedStages{{stage}});
+}
+
+std::vector<int32_t> Problem::ranksOf(const TiedStages &of) const {
   std::vector<int32_t> ranks;
-  for (size_t at = stage; at < placement.size(); at += stages.size())
-    ranks.push_back(placement[at]);
+  for (int32_t stage : of.stages)
+    for (size_t at = stage; at < placement.size(); at += stages.size())
+      ranks.push_back(placement[at]);
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
+}
+
+const TiedStages *Problem::tiedAt(int32_t firstStage) const {
+  auto at = std::lower_bound(tied.begin(), tied.end(), firstStage,
+                             [](const TiedStages &set, int32_t stage) {
+                               return set.stages.front() < stage;
+                             });
+  return at != tied.end() && at->stages.front() == firstStage ? &*at : nullptr;
 }
 
 bool Program::isOrder() const {
@@ -73,6 +86,21 @@ double durationOf(const Problem &problem, const Instruction &inst) {
   default:
     return cost.recompute;
   }
+}
+
+std::vector<GradientSum> gradientSums(const Problem &problem) {
+  std::vector<GradientSum> sums;
+  auto add = [&](Op op, int32_t stage, std::vector<int32_t> ranks,
+                 int64_t bytes) {
+    if (ranks.size() > 1)
+      sums.push_back({op, stage, std::move(ranks), bytes});
+  };
+  for (int32_t s = 0; s < problem.numStages() && problem.numChains() > 1; ++s)
+    add(Op::AllReduce, s, problem.ranksOf(s),
+        problem.stages[s].bytes.gradients);
+  for (const TiedStages &set : problem.tied)
+    add(Op::ReduceTied, set.stages.front(), problem.ranksOf(set), set.bytes);
+  return sums;
 }
 
 std::vector<int64_t> slotOffsets(const RankProgram &rank) {

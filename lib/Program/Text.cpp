@@ -39,6 +39,8 @@ std::string_view mnemonic(Op op) {
     return "reload";
   case Op::Step:
     return "step";
+  case Op::ReduceTied:
+    return "reduce_tied";
   }
   return "unknown";
 }
@@ -171,6 +173,22 @@ void writeProblem(Writer &os, const Problem &problem) {
     os << " chains([";
     os.list(problem.chains) << "])";
   }
+  if (!problem.weights.empty()) {
+    os << " weights([";
+    os.list(problem.weights) << "])";
+  }
+  if (!problem.tied.empty()) {
+    os << " tied(";
+    for (const TiedStages &set : problem.tied) {
+      os << (&set == problem.tied.data() ? "[" : ", [");
+      os.list(set.stages) << ']';
+      if (set.bytes != 0)
+        os << " bytes " << set.bytes;
+    }
+    os << ')';
+  }
+  if (problem.overlap != 0)
+    os << " overlap(" << problem.overlap << ')';
   if (problem.memory != 0)
     os << " memory(" << problem.memory << ')';
   if (problem.link != Link())

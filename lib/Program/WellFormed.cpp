@@ -8,6 +8,7 @@
 #include <cmath>
 #include <sstream>
 #include <tuple>
+#include <utility>
 
 using namespace penstock;
 
@@ -95,6 +96,46 @@ std::string checkTotalTime(const Problem &problem) {
               " or more cannot be computed with, choose a larger unit of time");
 }
 
+std::string checkWeights(const Problem &problem) {
+  if (!problem.weights.empty() &&
+      problem.weights.size() != static_cast<size_t>(problem.numMicrobatches))
+    return text("there are weights for ", problem.weights.size(), " of ",
+                problem.numMicrobatches,
+                " micro-batches; give one for each, or none");
+  for (size_t mb = 0; mb < problem.weights.size(); ++mb)
+    if (std::string fault = checkNumber("its weight", problem.weights[mb]);
+        !fault.empty())
+      return text("micro-batch ", mb, ": ", fault);
+  return {};
+}
+
+std::string checkTied(const Problem &problem) {
+  std::vector<uint8_t> isTied(problem.stages.size());
+  for (int32_t first = -1; const TiedStages &set : problem.tied) {
+    if (set.stages.size() < 2)
+      return text("a set of tied stages has ", set.stages.size(),
+                  "; name at least two, or drop it");
+    int32_t before = std::exchange(first, set.stages.front());
+    for (int32_t stage : set.stages) {
+      if (std::string fault =
+              checkRange("a tied stage", stage, 0, problem.numStages() - 1);
+          !fault.empty())
+        return fault;
+      if (std::exchange(isTied[stage], 1))
+        return text("stage ", stage,
+                    " is tied twice; name it in one set, once");
+      if (stage < before)
+        return text("tied stage ", stage, " stands after ", before,
+                    "; sort each set, and the sets by their first stages");
+      before = stage;
+    }
+    if (std::string fault = checkBytes("the size of what is tied", set.bytes);
+        !fault.empty())
+      return text("tied stage ", first, ": ", fault);
+  }
+  return {};
+}
+
 std::string checkProblem(const Problem &problem) {
   std::string fault =
       checkRange("the number of ranks", problem.numRanks, 1, kMaxRanks);
@@ -137,6 +178,15 @@ std::string checkProblem(const Problem &problem) {
                            problem.numChains() - 1);
         !fault.empty())
       return text("micro-batch ", mb, ": ", fault);
+
+  if (fault = checkWeights(problem); !fault.empty())
+    return fault;
+  if (fault = checkTied(problem); !fault.empty())
+    return fault;
+  if (!(problem.overlap >= 0 && problem.overlap <= 1))
+    return text("the overlap is ", problem.overlap,
+                "; it must be 0 to 1, the part of the shorter actions that "
+                "running together hides");
 
   fault = checkNumber("the latency of the link", problem.link.latency);
   if (fault.empty())
@@ -192,6 +242,8 @@ Fields fieldsOf(Op op) {
     return {Has::Yes, Has::Maybe};
   case Op::Barrier:
     return {Has::No, Has::No};
+  case Op::ReduceTied:
+    return {Has::Yes, Has::No};
   case Op::Step:
     return {Has::Maybe, Has::Maybe};
   default:
@@ -282,6 +334,9 @@ private:
         !checkIndex("micro-batch", fields.microbatch, inst.microbatch,
                     program.problem.numMicrobatches))
       return false;
+    if (inst.op == Op::ReduceTied && !program.problem.tiedAt(inst.stage))
+      return fail(text("no set of tied stages begins with stage ", inst.stage,
+                       "; name the first stage of one, or tie the stages"));
     if (inst.microbatch >= 0 && inst.stage < 0)
       return fail(text("has micro-batch ", inst.microbatch,
                        " and no stage; name the stage too"));

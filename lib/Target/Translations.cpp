@@ -8,10 +8,12 @@
 #include "penstock/Import/TorchCsv.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
+#include "penstock/Schedule/Schedule.h"
 #include "penstock/Target/Report.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Tools/mlir-translate/Translation.h"
+#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/CommandLine.h"
 
 using namespace mlir;
@@ -42,13 +44,39 @@ static llvm::cl::opt<unsigned> &columns() {
 /// How torch issues the transfers of a schedule.
 static llvm::cl::opt<Fifo> &fifo() {
   static llvm::cl::opt<Fifo> option(
-      "fifo",
-      llvm::cl::desc("What the transfers of --torch-csv-to-pipe share"),
+      "fifo", llvm::cl::desc("What the transfers of --torch-csv-to-pipe share"),
       llvm::cl::values(
           clEnumValN(Fifo::Rank, "rank", "one FIFO per rank (default)"),
           clEnumValN(Fifo::Pair, "pair", "one FIFO per pair of ranks"),
           clEnumValN(Fifo::Edge, "edge", "one FIFO per directed edge")),
       llvm::cl::init(Fifo::Rank));
+  return option;
+}
+
+/// Whether torch's idle cells are written.
+static llvm::cl::opt<bool> &torchBlanks() {
+  static llvm::cl::opt<bool> option(
+      "torch-blanks",
+      llvm::cl::desc("Write torch's idle cells into an order, with "
+                     "--pipe-to-torch-csv"));
+  return option;
+}
+
+/// How far ahead torch gathers parameters.
+static llvm::cl::opt<unsigned> &torchActiveStages() {
+  static llvm::cl::opt<unsigned> option(
+      "torch-active-stages",
+      llvm::cl::desc("Stages that a rank keeps unsharded in the program of "
+                     "--pipe-to-torch-csv (torch's max_active_stages)"),
+      llvm::cl::init(TorchCsvOptions().activeStages));
+  return option;
+}
+static llvm::cl::opt<std::string> &torchLookahead() {
+  static llvm::cl::opt<std::string> option(
+      "torch-unshard-lookahead",
+      llvm::cl::desc("How many of them are unsharded ahead: full, auto or a "
+                     "number"),
+      llvm::cl::init("full"));
   return option;
 }
 
@@ -153,11 +181,77 @@ static bool endsInTorch(StringRef text) {
          checkDeadlock(table->program, Semantics::Closure).ok;
 }
 
+/// torch's class of a family, if it has one.
+static std::optional<TorchSchedule>
+torchScheduleOf(ScheduleFamilyAttrInterface family) {
+  return llvm::TypeSwitch<Attribute, std::optional<TorchSchedule>>(family)
+      .Case([](GPipeAttr) { return TorchSchedule::GPipe; })
+      .Case([](OneFOneBAttr) { return TorchSchedule::OneForwardOneBackward; })
+      .Case([](BreadthFirstAttr) { return TorchSchedule::LoopedBFS; })
+      .Case([](Interleaved1F1BAttr) { return TorchSchedule::Interleaved1F1B; })
+      .Case([](InterleavedZBAttr) {
+        return TorchSchedule::InterleavedZeroBubble;
+      })
+      .Case([](ZBVAttr) { return TorchSchedule::ZBVZeroBubble; })
+      .Case([](DualPipeVAttr) { return TorchSchedule::DualPipeV; })
+      .Default(std::nullopt);
+}
+
+/// What the command line says about torch's files.
+static FailureOr<TorchCsvOptions>
+torchOptions(const ExtractedProgram &extracted) {
+  ScheduleOp schedule = extracted.schedule;
+  auto fail = [&]() {
+    return emitError(schedule.getLoc())
+           << "schedule @" << schedule.getSymName() << ": ";
+  };
+  TorchCsvOptions options;
+  if (torchActiveStages() < 1 || torchActiveStages() > unsigned(kMaxStages))
+    return fail() << "--torch-active-stages must be 1 to " << kMaxStages
+                  << ", got " << torchActiveStages().getValue(),
+           failure();
+  options.activeStages = static_cast<int32_t>(torchActiveStages());
+  const StringRef lookahead = torchLookahead();
+  if (lookahead == "auto")
+    options.lookahead = TorchCsvOptions::kByRank;
+  else if (lookahead != "full" &&
+           (lookahead.getAsInteger(10, options.lookahead) ||
+            options.lookahead < 1))
+    return fail() << "--torch-unshard-lookahead must be full, auto or a number "
+                     "from 1 on, got '"
+                  << lookahead << "'",
+           failure();
+  if (!torchBlanks())
+    return options;
+  if (!extracted.program.isOrder())
+    return fail() << "--torch-blanks: only orders have idle cells in torch's "
+                     "format; take the order (pipe-generate-order), or drop "
+                     "the option",
+           failure();
+  std::optional<TorchSchedule> known;
+  if (ScheduleFamilyAttrInterface family = schedule.getFamilyAttr())
+    known = torchScheduleOf(family);
+  if (!known)
+    return fail() << "--torch-blanks: torch has no schedule like it; name a "
+                     "family that it has with using(...), or drop the option",
+           failure();
+  auto idle = torchIdleCells(extracted.program, *known);
+  if (!idle)
+    return emitAt(extracted, idle.failure().site)
+               << "--torch-blanks: " << idle.message(),
+           failure();
+  options.idleCells = std::move(*idle);
+  return options;
+}
+
 static LogicalResult toTorchCsv(Operation *module, raw_ostream &os) {
   FailureOr<ExtractedProgram> extracted = extract(module);
   if (failed(extracted))
     return failure();
-  Result<std::string> text = writeTorchCsv(extracted->program);
+  FailureOr<TorchCsvOptions> options = torchOptions(*extracted);
+  if (failed(options))
+    return failure();
+  Result<std::string> text = writeTorchCsv(extracted->program, *options);
   if (!text)
     return emitAt(*extracted, text.failure().site) << text.message();
   if (!extracted->program.isOrder() && !endsInTorch(*text))
@@ -219,6 +313,9 @@ void penstock::registerTranslations() {
   scheduleName();
   columns();
   fifo();
+  torchBlanks();
+  torchActiveStages();
+  torchLookahead();
   auto dialects = [](DialectRegistry &registry) {
     registry.insert<PipeDialect>();
   };

@@ -16,18 +16,18 @@ public:
   ByteLm(std::shared_ptr<const ByteLmSource> source, const Problem &problem,
          int32_t rank, int32_t numLayers)
       : source(std::move(source)), parts(problem.stages.size()),
-        losses(problem.numMicrobatches), hasLoss(problem.numMicrobatches) {
+        losses(problem.numMicrobatches, kNoLoss) {
     for (size_t k = 0; k < problem.placement.size(); ++k)
       if (const size_t s = k % parts.size();
           problem.placement[k] == rank && !parts[s].stage)
         parts[s].stage = std::make_unique<ByteLmStage<float>>(
             this->source->config, this->source->corpus, problem.stages[s],
-            numLayers, problem.numMicrobatches);
+            numLayers);
   }
 
   void beginStep(int64_t newStep) override {
     step = newStep;
-    std::fill(hasLoss.begin(), hasLoss.end(), false);
+    std::fill(losses.begin(), losses.end(), kNoLoss);
     for (Part &part : parts)
       part.hasCapture = false;
   }
@@ -35,10 +35,8 @@ public:
   void forward(const ActionContext &context) override {
     ByteLmStage<float> &stage = *parts[context.stage].stage;
     stage.forward(context, step);
-    if (stage.hasHead()) {
+    if (stage.hasHead())
       losses[context.microbatch] = stage.loss();
-      hasLoss[context.microbatch] = true;
-    }
   }
   void backward(const ActionContext &context) override {
     backwardInput(context);
@@ -68,17 +66,7 @@ public:
     return parts[stage].stage->gradientArray();
   }
 
-  /// In the order of the micro-batches, whatever the schedule.
-  double loss() const override {
-    double sum = 0;
-    int64_t count = 0;
-    for (size_t mb = 0; mb < losses.size(); ++mb)
-      if (hasLoss[mb]) {
-        sum += losses[mb];
-        ++count;
-      }
-    return count ? sum / count : std::numeric_limits<double>::quiet_NaN();
-  }
+  double loss(int32_t microbatch) const override { return losses[microbatch]; }
 
   void captureGradients() override {
     for (Part &part : parts)
@@ -121,8 +109,8 @@ private:
   std::shared_ptr<const ByteLmSource> source;
   std::vector<Part> parts; ///< one per stage
   int64_t step = 0;
-  std::vector<double> losses;   ///< one per micro-batch
-  std::vector<uint8_t> hasLoss; ///< since beginStep
+  static constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> losses; ///< of each micro-batch, since beginStep
 };
 
 /// Whether the stage table has the model's bytes.

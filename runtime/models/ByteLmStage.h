@@ -61,6 +61,7 @@ struct LayerPass {
   S *inputGradient = nullptr;
   S *stash = nullptr;
   S *scratch = nullptr; ///< samples x max(width, context * embed)
+  double weight = 1;    ///< of the micro-batch in the loss
 };
 
 /// One layer: parameters and gradients are arrays in the order of its shape.
@@ -229,11 +230,9 @@ public:
 template <typename S>
 class HeadLayer final : public Layer<S> {
 public:
-  /// The loss is a mean over `numSamples` samples: those of all micro-batches.
-  HeadLayer(const ByteLmConfig &config, S *parameters, S *gradients,
-            double numSamples)
-      : Layer<S>(LayerKind::Head, config, parameters, gradients),
-        scale(S(1 / numSamples)) {}
+  /// The loss is a mean over the samples of a micro-batch.
+  HeadLayer(const ByteLmConfig &config, S *parameters, S *gradients)
+      : Layer<S>(LayerKind::Head, config, parameters, gradients) {}
 
   void forward(const LayerPass<S> &pass) override {
     auto n = this->stash(pass, 0), logits = this->stash(pass, 2);
@@ -242,6 +241,7 @@ public:
     addProduct<S>(logits, n, this->parameter(0));
     // Logits become their own gradients: (softmax - target) * scale.
     double sumLoss = 0;
+    const S scale = S(pass.weight / this->config.samples);
     for (int32_t i = 0; i < this->config.samples; ++i) {
       const uint8_t target = pass.batch.window(i)[this->config.context];
       auto row = logits.row(i);
@@ -272,9 +272,6 @@ public:
   }
 
   double loss = 0; ///< of the last forward, in nats per byte
-
-private:
-  S scale;
 };
 
 /// The layers of one stage with their parameters, gradients and optimizer
@@ -284,7 +281,7 @@ class ByteLmStage {
 public:
   /// `config` and `corpus` must outlive the stage.
   ByteLmStage(const ByteLmConfig &config, const Corpus &corpus,
-              const Stage &range, int32_t numLayers, int32_t numMicrobatches)
+              const Stage &range, int32_t numLayers)
       : config(config), corpus(corpus) {
     for (int32_t l = 0; l < range.numLayers; ++l) {
       const int32_t number = range.firstLayer + l;
@@ -318,8 +315,7 @@ public:
             std::make_unique<BlockLayer<S>>(config, value, gradient));
         break;
       case LayerKind::Head:
-        auto last = std::make_unique<HeadLayer<S>>(
-            config, value, gradient, double(samples) * numMicrobatches);
+        auto last = std::make_unique<HeadLayer<S>>(config, value, gradient);
         head = last.get();
         layers.push_back(std::move(last));
         break;
@@ -422,6 +418,7 @@ private:
     pass.inputGradient = l == 0 ? output : gradient(l - 1);
     pass.stash = stash(l);
     pass.scratch = scratch.get();
+    pass.weight = context.weight;
     return pass;
   }
 

@@ -84,9 +84,9 @@ Result<std::string> printModel(std::string_view description,
 //===----------------------------------------------------------------------===//
 
 Reference::Reference(std::unique_ptr<InspectableModel> model, Stash stash,
-                     int32_t numMicrobatches)
+                     Problem problem)
     : state(std::move(model)), stash(std::move(stash)),
-      numMicrobatches(numMicrobatches) {}
+      problem(std::move(problem)) {}
 
 Result<Reference> Reference::make(std::string_view description,
                                   const std::string &textPath,
@@ -101,6 +101,7 @@ Result<Reference> Reference::make(std::string_view description,
   Problem single;
   single.numRanks = 1;
   single.numMicrobatches = problem.numMicrobatches;
+  single.weights = problem.weights;
   Stage stage;
   stage.numLayers = *numLayers;
   stage.bytes = bytesOf(stage, *numLayers, (*source)->config);
@@ -119,8 +120,7 @@ Result<Reference> Reference::make(std::string_view description,
     return Failure{"not enough memory for the unpipelined reference: its stash "
                    "takes " +
                    std::to_string(stage.bytes.stash) + " bytes"};
-  return Reference(std::move(*model), std::move(stash),
-                   problem.numMicrobatches);
+  return Reference(std::move(*model), std::move(stash), std::move(single));
 }
 
 double Reference::step() {
@@ -128,13 +128,16 @@ double Reference::step() {
   ActionContext context;
   context.stage = 0;
   context.stash = stash.get();
-  for (int32_t mb = 0; mb < numMicrobatches; ++mb) {
+  std::vector<double> losses;
+  for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb) {
     context.microbatch = mb;
+    context.weight = problem.weightOf(mb);
     state->forward(context);
     state->backward(context);
+    losses.push_back(state->loss(mb));
   }
   state->optimizerStep(0);
-  return state->loss();
+  return lossOfStep(problem, losses);
 }
 
 //===----------------------------------------------------------------------===//

@@ -36,13 +36,15 @@ protected:
   }
   void TearDown() override { std::filesystem::remove(text); }
 
-  static Program compile(const Case &shape, bool sums = true) {
+  static Program compile(const Case &shape, bool sums = true,
+                         std::vector<double> weights = {}) {
     const auto &[p, m, family, split] = shape;
     const ByteLmConfig config = *ByteLmConfig::parse(kModel);
     Problem problem;
     problem.name = "gradients";
     problem.numRanks = p;
     problem.numMicrobatches = m;
+    problem.weights = std::move(weights);
     const int32_t numStages = p * family.chunks;
     for (int32_t s = 0; s < numStages; ++s) {
       Stage stage;
@@ -165,6 +167,27 @@ TEST_P(GradientsOf, WrongStepsDiffer) {
     insts.resize(insts.size() - 2);
     expectDifference(wrong); // not at all
   }
+}
+
+TEST_P(GradientsOf, MicrobatchesWithWeights) {
+  // Of unequal numbers of tokens, pytorch/torchtitan#2972.
+  Program program = compile(GetParam(), true, {0.375, 0.625});
+  GradientCheckReport report = check(program);
+  ASSERT_FALSE(report.error) << report.error.message;
+  EXPECT_TRUE(report.check.equal()) << report.check.describe();
+  // They count: a model that goes by others differs.
+  auto equalWeights = makeModel(kModel, text);
+  auto reference = Reference::make(kModel, text, program.problem);
+  RunOptions run;
+  run.onFinished = [&](std::span<const Model *const> models) {
+    reference->step();
+    auto compared = compareGradients(program.problem, models, *reference);
+    ASSERT_TRUE(compared) << compared.message();
+    EXPECT_FALSE(compared->equal());
+  };
+  program.problem.weights.clear();
+  const RunReport ended = runProgram(program, *equalWeights, run);
+  EXPECT_TRUE(ended) << ended.error.message;
 }
 
 TEST_P(GradientsOf, WhatDoesNotRunFailsAsTheRunDoes) {

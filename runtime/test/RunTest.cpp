@@ -128,7 +128,7 @@ TEST(Run, ModelsAreShownWhenTheRunHasEnded) {
   double loss = 0;
   options.onFinished = [&](std::span<const Model *const> models) {
     numModels = models.size();
-    loss = models[2]->loss();
+    loss = models[2]->loss(0);
   };
   const RunReport report = runProgram(program, makeTestModel(), options);
   ASSERT_TRUE(report) << report.error.message;
@@ -198,6 +198,111 @@ TEST(Run, BarrierAndAllReduceMeetOnTheirCommunicator) {
       runToError(program, ErrorKind::NotSupported, {}, options);
   EXPECT_TRUE(contains(report.error.message,
                        "the model does not show the gradients of stage 0"))
+      << report.error.message;
+}
+
+/// A model of one number: every micro-batch has a gradient and a loss that are
+/// given.
+class NumberModel final : public Model {
+public:
+  NumberModel(std::vector<double> values, float *sum)
+      : values(std::move(values)), sum(sum) {}
+  void beginStep(int64_t) override {}
+  void forward(const ActionContext &) override {}
+  void backward(const ActionContext &c) override {
+    if (c.stage == 0)
+      *sum += static_cast<float>(c.weight * values[c.microbatch]);
+  }
+  void backwardInput(const ActionContext &) override {}
+  void backwardWeight(const ActionContext &) override {}
+  void recompute(const ActionContext &) override {}
+  void optimizerStep(int32_t) override { *sum = 0; }
+  std::span<float> tiedGradients(int32_t) override { return {sum, 1}; }
+  double loss(int32_t microbatch) const override { return values[microbatch]; }
+
+private:
+  const std::vector<double> values;
+  float *const sum;
+};
+/// The gradients go to `sums`, by rank.
+ModelFactory makeNumberModel(std::vector<double> values, float *sums) {
+  return [=](const Program &, int32_t rank) -> Result<std::unique_ptr<Model>> {
+    return std::unique_ptr<Model>(
+        std::make_unique<NumberModel>(values, sums + rank));
+  };
+}
+
+// torchtitan#4711: a loss must not depend on the order in which the forwards of
+// the last stage run.
+TEST(Run, LossesAreAddedFromTheFirstMicrobatchToTheLast) {
+  const std::vector<double> losses = {1e16, 1, -1e16, 1};
+  float sums[2] = {};
+  Program program = makeGPipe(2, 4);
+  EXPECT_EQ(runProgram(program, makeNumberModel(losses, sums)).lastLoss, 0.25);
+  // The last stage runs them the other way round, as far as it has them.
+  Program backwards = makeGPipe(1, 4);
+  auto &list = backwards.ranks[0].instructions;
+  ASSERT_EQ(list[3].op, Op::Forward);
+  std::reverse(list.begin(), list.begin() + 4);
+  const RunReport report = runProgram(backwards, makeNumberModel(losses, sums));
+  ASSERT_TRUE(report) << report.error.message;
+  EXPECT_EQ(report.lastLoss, 0.25);
+}
+
+// torchtitan#1733, #1732, #196641: gradients of several steps that are added up
+// before an update are each scaled once. With every gradient 1 and m = 4 two
+// steps give 2; dividing all there is by m after each gives 1.25.
+TEST(Run, GradientsOfStepsWithoutUpdateAddUp) {
+  float sums[2] = {};
+  RunOptions options;
+  options.steps = 2;
+  const RunReport report =
+      runProgram(makeGPipe(2, 4, {.steps = false}),
+                 makeNumberModel({1, 1, 1, 1}, sums), options);
+  ASSERT_TRUE(report) << report.error.message;
+  EXPECT_EQ(sums[0], 2);
+  EXPECT_EQ(report.lastLoss, 1);
+}
+
+// torchtitan#2972: two micro-batches of 3 and 5 tokens, with means 2 and 6: the
+// mean of all tokens is that of 1 .. 8.
+TEST(Run, MicrobatchesHaveWeights) {
+  float sums[2] = {};
+  Program program = makeGPipe(2, 2, {.steps = false});
+  program.problem.weights = {3. / 8, 5. / 8};
+  const RunReport report = runProgram(program, makeNumberModel({2, 6}, sums));
+  ASSERT_TRUE(report) << report.error.message;
+  EXPECT_EQ(sums[0], 4.5f);
+  EXPECT_EQ(report.lastLoss, 4.5);
+}
+
+// uw-syfi/piper#13, torchtitan#4486, #51931: the embedding of the first stage
+// is the head of the last one.
+TEST(Run, TiedGradientsAreAddedUp) {
+  Program program = makeGPipe(2, 1, {.steps = false});
+  program.problem.tied = {{{0, 1}, 4}};
+  for (int32_t r = 0; r < 2; ++r) {
+    const auto last =
+        static_cast<uint32_t>(program.ranks[r].instructions.size() - 1);
+    Instruction reduce = action(Op::ReduceTied, 0, -1);
+    reduce.comm = 1;
+    reduce.bytes = 4;
+    add(program, r, reduce, {last});
+  }
+  std::vector<float> gradients[2] = {{1}, {10}};
+  Hooks hooks;
+  hooks.gradients = [&](int32_t rank) {
+    return std::span<float>(gradients[rank]);
+  };
+  EXPECT_EQ(runLosses(program, 1, hooks), referenceLosses(program.problem, 1));
+  EXPECT_EQ(gradients[0], (std::vector<float>{11}));
+  EXPECT_EQ(gradients[1], gradients[0]);
+
+  const RunReport report = runToError(program, ErrorKind::NotSupported);
+  EXPECT_TRUE(contains(report.error.message,
+                       "the model does not show the tied gradients of stage "
+                       "0, so they cannot be reduced; implement "
+                       "Model::tiedGradients"))
       << report.error.message;
 }
 
@@ -440,7 +545,7 @@ TEST(Run, LossThatIsNotFiniteEndsTheRun) {
     auto calls = std::make_shared<std::atomic<int>>(0);
     hooks.onLoss = [=](double loss) {
       // Rank 0 has no loss. Rank 1 fails in its third step.
-      return std::isnan(loss) || calls->fetch_add(1) < 2 ? loss : bad;
+      return std::isnan(loss) || calls->fetch_add(1) < 5 ? loss : bad;
     };
     RunOptions options;
     options.steps = 5;
@@ -448,8 +553,10 @@ TEST(Run, LossThatIsNotFiniteEndsTheRun) {
         runToError(makeGPipe(2, 2), ErrorKind::NotFinite, hooks, options);
     EXPECT_TRUE(contains(report.error.message,
                          std::isnan(bad)
-                             ? "rank 1, step 2: the loss is not a number"
-                             : "rank 1, step 2: the loss is infinite"))
+                             ? "rank 1, step 2: the loss of micro-batch 1 is "
+                               "not a number"
+                             : "rank 1, step 2: the loss of micro-batch 1 is "
+                               "infinite"))
         << report.error.message;
     EXPECT_EQ(report.steps, 2);
   }
@@ -465,8 +572,9 @@ TEST(Run, LossWithoutForwardOfTheLastStageSaysSo) {
   const RunReport report =
       runToError(program, ErrorKind::NotFinite, {}, options);
   EXPECT_EQ(report.error.message,
-            "rank 1, step 0: there is no loss, because no forward of the last "
-            "stage, 1, is on this rank; add it to the program");
+            "rank 1, step 0: there is no loss of micro-batch 0, because no "
+            "forward of it of the last stage, 1, is on this rank; add it to "
+            "the program");
 }
 
 TEST(Run, ModelThatDoesNotSuitTheProgramIsRefused) {

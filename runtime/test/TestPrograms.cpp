@@ -179,17 +179,16 @@ static double lossOf(uint64_t output) {
 namespace {
 class TestModel final : public Model {
 public:
-  TestModel(Hooks hooks, int32_t numStages, int32_t rank)
-      : hooks(std::move(hooks)), numStages(numStages), rank(rank),
-        parameters(numStages), sums(numStages),
-        random(this->hooks.delaySeed + rank) {}
+  TestModel(Hooks hooks, const Problem &problem, int32_t rank)
+      : hooks(std::move(hooks)), numStages(problem.numStages()), rank(rank),
+        losses(problem.numMicrobatches, kNoLoss), parameters(numStages),
+        sums(numStages), random(this->hooks.delaySeed + rank) {}
 
   void beginStep(int64_t s) override {
     if (hooks.onBeginStep)
       hooks.onBeginStep(s);
     step = s;
-    lossSum = 0;
-    numLosses = 0;
+    std::fill(losses.begin(), losses.end(), kNoLoss);
   }
   void forward(const ActionContext &c) override {
     enter(c, Op::Forward);
@@ -201,8 +200,7 @@ public:
       store(c.output, output);
       return;
     }
-    lossSum += lossOf(output);
-    ++numLosses;
+    losses[c.microbatch] = lossOf(output);
   }
   void backward(const ActionContext &c) override {
     enter(c, Op::Backward);
@@ -231,9 +229,9 @@ public:
   std::span<float> gradients(int32_t) override {
     return hooks.gradients ? hooks.gradients(rank) : std::span<float>();
   }
-  double loss() const override {
-    const double loss = numLosses ? lossSum / numLosses
-                                  : std::numeric_limits<double>::quiet_NaN();
+  std::span<float> tiedGradients(int32_t) override { return gradients(0); }
+  double loss(int32_t microbatch) const override {
+    const double loss = losses[microbatch];
     return hooks.onLoss ? hooks.onLoss(loss) : loss;
   }
 
@@ -262,8 +260,8 @@ private:
   const Hooks hooks;
   const int32_t numStages, rank;
   int64_t step = 0;
-  double lossSum = 0;
-  int numLosses = 0;
+  static constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> losses; ///< by micro-batch
   std::vector<uint64_t> parameters, sums;
   uint64_t random;
 };
@@ -273,7 +271,7 @@ ModelFactory makeTestModel(Hooks hooks) {
   return [hooks](const Program &program,
                  int32_t rank) -> Result<std::unique_ptr<Model>> {
     return std::unique_ptr<Model>(
-        std::make_unique<TestModel>(hooks, program.problem.numStages(), rank));
+        std::make_unique<TestModel>(hooks, program.problem, rank));
   };
 }
 

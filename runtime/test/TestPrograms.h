@@ -40,10 +40,10 @@ struct Hooks {
   /// Before each forward and backward; may throw or sleep.
   std::function<void(const ActionContext &, Op)> onCall;
   std::function<void(int64_t step)> onBeginStep;
-  std::function<double(double)> onLoss;
+  std::function<double(double)> onLoss; ///< of each micro-batch
   std::function<void(int32_t stage)> onStep;
   uint64_t delaySeed = 0; ///< not 0: random delays in calls
-  /// What Model::gradients shows.
+  /// What Model::gradients and tiedGradients show.
   std::function<std::span<float>(int32_t rank)> gradients;
 };
 

@@ -277,7 +277,7 @@ TEST_F(RunTool, LossThatIsNotFiniteFails) {
                 " --model=" + kModel + ",optimizer=sgd,lr=1e30"),
             1)
       << output;
-  EXPECT_TRUE(says("the loss is "));
+  EXPECT_TRUE(says("the loss of micro-batch "));
 }
 
 TEST_F(RunTool, EveryFailureIsJsonAndKeepsTheOldTrace) {

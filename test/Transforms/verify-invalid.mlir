@@ -151,7 +151,6 @@ pipe.schedule @memory ranks(1) microbatches(1) memory(100) {
 pipe.schedule @stuck_order ranks(2) microbatches(2) {
   rank 0 {
     forward 0 mb 0
-    // expected-error @below {{the order cannot run}}
     // expected-note @below {{`backward 0 mb 0`}}
     backward 0 mb 0
     // expected-note @below {{`forward 0 mb 1`}}
@@ -159,6 +158,7 @@ pipe.schedule @stuck_order ranks(2) microbatches(2) {
     backward 0 mb 1
   }
   rank 1 {
+    // expected-error @below {{the order cannot run}}
     // expected-note @below {{`forward 1 mb 1`}}
     // expected-note @below {{rank 1, instruction 0: a later micro-batch comes first here}}
     forward 1 mb 1

@@ -65,6 +65,20 @@ private:
     if (numChains > 1)
       for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
         problem.chains.push_back(below(numChains));
+    if (chance(3))
+      for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
+        problem.weights.push_back(number());
+    if (chance(3))
+      problem.overlap = static_cast<double>(below(5)) / 4;
+    for (int32_t s = 0; chance(2); ++s) { // neighbours, and one further on
+      TiedStages set;
+      set.bytes = chance(2) ? 0 : bytes();
+      for (int64_t n = 2 + below(2); n > 0; --n)
+        set.stages.push_back(s += 1 + static_cast<int32_t>(below(2)));
+      if (s >= problem.numStages())
+        break;
+      problem.tied.push_back(set);
+    }
     if (chance(2))
       problem.link = {number(), number()};
     if (chance(2))
@@ -155,7 +169,12 @@ private:
 
   Instruction collective(int32_t rank) {
     Instruction inst = named(chance(2) ? Op::AllReduce : Op::Barrier);
-    if (inst.op == Op::Barrier)
+    const auto &tied = program.problem.tied;
+    if (inst.op == Op::AllReduce && !tied.empty() && chance(2)) {
+      inst.op = Op::ReduceTied;
+      inst.stage = tied[below(tied.size())].stages.front();
+      inst.microbatch = -1;
+    } else if (inst.op == Op::Barrier)
       inst.stage = inst.microbatch = -1;
     else if (chance(2))
       inst.microbatch = -1;
@@ -177,7 +196,7 @@ private:
   Instruction other(int32_t) {
     Instruction inst =
         named(static_cast<Op>(static_cast<int>(Op::ReduceGrad) +
-                              below(kNumOps - int(Op::ReduceGrad))));
+                              below(int(Op::Step) + 1 - int(Op::ReduceGrad))));
     const bool perMicrobatch = inst.op == Op::Offload || inst.op == Op::Reload;
     if (!perMicrobatch && chance(2))
       inst.microbatch = -1;

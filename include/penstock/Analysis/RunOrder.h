@@ -118,7 +118,7 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
     blockedOn[rank] = kNothing;
     if (begin == list.size())
       return;
-    Time start = item.endTime, length = 0;
+    Time start = item.endTime, length = 0, longest = 0;
     const uint32_t end = itemEnd(list, begin);
     for (uint32_t i = begin; i < end; ++i) {
       const Instruction &inst = list[i];
@@ -131,10 +131,14 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
         start = std::max(start, local ? ended[needed]
                                       : ended[needed] + latency(stage, inst));
       });
-      length += duration(inst);
+      const Time own = duration(inst);
+      length += own;
+      longest = std::max(longest, own);
     }
     if (blockedOn[rank] != kNothing)
       return;
+    if (end - begin > 1)
+      length = problem.together(length, longest);
     item = {rank, begin, end, start, start + length};
     running.push({item.endTime, sequence++, rank});
   };

@@ -77,11 +77,27 @@ std::string describeCell(const TorchTable &table, Site site);
 /// never reduced.
 std::vector<Finding> torchWarnings(const TorchTable &table);
 
+struct TorchCsvOptions {
+  static constexpr int32_t kAll = 0, kByRank = -1;
+  /// Into a program without `unshard` and `reshard` these are inserted so that
+  /// before each action the next so many stages that the rank uses are
+  /// gathered, and all others dropped: torch's max_active_stages.
+  int32_t activeStages = 3;
+  /// How many of them are gathered ahead: all, min(rank + 2, activeStages) with
+  /// kByRank, or this many. torch's unshard_lookahead.
+  int32_t lookahead = kAll;
+  /// Idle cells of an order: of each rank, in front of each instruction and
+  /// behind the last. None: no idle cells.
+  std::vector<std::vector<uint32_t>> idleCells;
+};
+
 /// The file of an order (compute_only) or of a program (compute_comms), with LF
 /// line ends. Members of a group become cells in an order that is equal on both
 /// sides; `unshard`, `reshard` and `reduce_grad` are inserted into a program
 /// that has none of them; `step` is left to the user's loop. The program must
 /// be well-formed.
+Result<std::string> writeTorchCsv(const Program &program,
+                                  const TorchCsvOptions &options);
 Result<std::string> writeTorchCsv(const Program &program);
 
 } // namespace penstock

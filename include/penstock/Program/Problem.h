@@ -75,6 +75,16 @@ inline constexpr int32_t kMaxChains = 256;
 /// bits.
 inline constexpr int64_t kMaxBytes = int64_t(1) << 40;
 
+/// Stages that use one parameter together, as the embedding of the first layer
+/// and the head of a language model do. Each of their ranks has a copy of it
+/// with a part of its gradient. `stages` is ascending.
+struct TiedStages {
+  std::vector<int32_t> stages;
+  int64_t bytes = 0; ///< of the gradient of that parameter
+
+  bool operator==(const TiedStages &) const = default;
+};
+
 /// The plain-data form of a spec.
 struct Problem {
   std::string name;
@@ -87,6 +97,15 @@ struct Problem {
   std::vector<int32_t> placement;
   /// Chain of each micro-batch; empty: all on chain 0.
   std::vector<uint8_t> chains;
+  /// Weight of each micro-batch in the loss of the step, for micro-batches of
+  /// unequal numbers of tokens; empty: 1 / numMicrobatches each.
+  std::vector<double> weights;
+  /// Ascending by their first stages; no stage is in two of them.
+  std::vector<TiedStages> tied;
+  /// Actions that run together take this part less of what the shorter ones
+  /// add to the longest: 0 as long as one after the other, 1 as long as the
+  /// longest. See together().
+  double overlap = 0;
   Link link;
   int64_t memory = 0; ///< bytes a rank may use; 0: no limit
 
@@ -106,6 +125,20 @@ struct Problem {
   }
   /// The ranks that hold the stage, for any micro-batch: ascending, none twice.
   std::vector<int32_t> ranksOf(int32_t stage) const;
+  /// The ranks that hold one of the stages, likewise.
+  std::vector<int32_t> ranksOf(const TiedStages &tied) const;
+  /// The set whose first stage this is; null if there is none.
+  const TiedStages *tiedAt(int32_t firstStage) const;
+  double weightOf(int32_t microbatch) const {
+    return weights.empty() ? 1.0 / numMicrobatches : weights[microbatch];
+  }
+  /// Time of actions that run together and take `sum` one after the other,
+  /// `longest` of it the longest one.
+  template <typename Time>
+  Time together(Time sum, Time longest) const {
+    return sum -
+           static_cast<Time>(overlap * static_cast<double>(sum - longest));
+  }
   bool operator==(const Problem &) const = default;
 };
 

@@ -38,8 +38,10 @@ enum class Op : uint8_t {
   Offload = 12,       ///< stash of (stage, mb) to host memory
   Reload = 13,        ///< and back
   Step = 14,          ///< optimizer update; stage -1: all stages of the rank
+  ReduceTied = 15,    ///< gradient that tied stages share, over a rank set;
+                      ///< stage: the first of them
 };
-inline constexpr unsigned kNumOps = 15;
+inline constexpr unsigned kNumOps = 16;
 
 /// What a transfer moves, named by the stage that produced it: the activation
 /// of stage s is the output of s, the gradient of stage s is what s sends to
@@ -87,7 +89,7 @@ static_assert(sizeof(Instruction) == 48, "the program file relies on it");
 inline bool isAction(Op op) { return op <= Op::Recompute; }
 inline bool isTransfer(Op op) { return op == Op::Send || op == Op::Recv; }
 inline bool isCollective(Op op) {
-  return op == Op::AllReduce || op == Op::Barrier;
+  return op == Op::AllReduce || op == Op::Barrier || op == Op::ReduceTied;
 }
 /// Uses a communicator: keeps host order with all that uses the same one.
 inline bool usesComm(Op op) { return isTransfer(op) || isCollective(op); }
@@ -245,6 +247,18 @@ inline int64_t bytesOf(const Problem &problem, const Tensor &t) {
 /// Time of one instruction when nothing holds it up: the cost of the action,
 /// the link time of a transfer, 0 for everything else.
 double durationOf(const Problem &problem, const Instruction &inst);
+
+/// Gradients that several ranks have parts of, and add up before a step: of a
+/// stage with copies on several ranks by all_reduce, of tied stages by
+/// reduce_tied.
+struct GradientSum {
+  Op op = Op::AllReduce;
+  int32_t stage = -1;         ///< of tied stages the first
+  std::vector<int32_t> ranks; ///< ascending
+  int64_t bytes = 0;
+};
+/// Those of a problem, copies first, by stage.
+std::vector<GradientSum> gradientSums(const Problem &problem);
 
 /// Slots are laid out in ascending order in one arena per rank, each aligned to
 /// this many bytes (a CUDA allocation's alignment).

@@ -87,6 +87,26 @@ void splitBackward(Program &order);
 /// Appends the optimizer step to every rank that has none.
 void appendSteps(Program &order);
 
+/// torch's schedule classes whose orders are those of our families: gpipe,
+/// one_f_one_b, breadth_first, interleaved_1f1b, interleaved_zb, zb_v and
+/// dualpipe_v.
+enum class TorchSchedule : uint8_t {
+  GPipe,
+  OneForwardOneBackward,
+  LoopedBFS,
+  Interleaved1F1B,
+  InterleavedZeroBubble,
+  ZBVZeroBubble,
+  DualPipeV
+};
+/// torch's name.
+std::string_view name(TorchSchedule schedule);
+/// The idle cells of torch's table: of each rank, how many stand in front of
+/// each instruction, and behind the last. Fails when the order, but for its
+/// steps, is another one than torch's.
+Result<std::vector<std::vector<uint32_t>>>
+torchIdleCells(const Program &order, TorchSchedule schedule);
+
 //===----------------------------------------------------------------------===//
 // Balance
 //===----------------------------------------------------------------------===//

@@ -86,7 +86,12 @@ Error Executor::checkPlace(uint32_t index) const {
   const Instruction &inst = instructions[index];
   const Problem &problem = program.problem;
   int32_t owner = rank;
-  if (isAction(inst.op)) {
+  if (inst.op == Op::ReduceTied) {
+    const std::vector<int32_t> ranks =
+        problem.ranksOf(*problem.tiedAt(inst.stage));
+    if (!std::binary_search(ranks.begin(), ranks.end(), rank))
+      owner = problem.placement[inst.stage];
+  } else if (isAction(inst.op)) {
     owner = problem.rankOf(inst.stage, inst.microbatch);
   } else if (!isTransfer(inst.op) && inst.stage >= 0) {
     owner = problem.placement[inst.stage];
@@ -107,6 +112,7 @@ Error Executor::resolveAction(uint32_t index) {
   ActionContext &context = contexts[index];
   context.stage = inst.stage;
   context.microbatch = inst.microbatch;
+  context.weight = program.problem.weightOf(inst.microbatch);
   Error error;
   forEachAccess(inst, program.problem.numStages(), [&](const Access &access) {
     auto memory =
@@ -146,14 +152,17 @@ Error Executor::resolveTransport(Item &item) {
     const std::vector<int32_t> &set =
         inst.peer < 0 ? everyone : program.rankSets[inst.peer];
     std::span<float> values;
-    if (inst.op == Op::AllReduce && set.size() > 1) {
-      values = model.gradients(inst.stage);
+    if (inst.op != Op::Barrier && set.size() > 1) {
+      const bool isTied = inst.op == Op::ReduceTied;
+      values = isTied ? model.tiedGradients(inst.stage)
+                      : model.gradients(inst.stage);
       if (values.empty())
         return at(item.first, ErrorKind::NotSupported,
-                  "the model does not show the gradients of stage " +
+                  std::string("the model does not show the ") +
+                      (isTied ? "tied " : "") + "gradients of stage " +
                       std::to_string(inst.stage) +
-                      ", so they cannot be reduced; implement "
-                      "Model::gradients");
+                      ", so they cannot be reduced; implement Model::" +
+                      (isTied ? "tiedGradients" : "gradients"));
     }
     id = transport.addCollective(inst, set, values);
   } else {
@@ -172,6 +181,18 @@ Error Executor::resolveTransport(Item &item) {
   item.transport = *id;
   item.pace = toNanoseconds(time * pace);
   return {};
+}
+
+/// Actions that run together are paced so that all of them take the time that
+/// the problem gives an overlap.
+double Executor::shareOf(const Item &item) const {
+  double sum = 0, longest = 0;
+  for (uint32_t i = item.first; i < item.first + item.count; ++i) {
+    const double duration = durationOf(program.problem, instructions[i]);
+    sum += duration;
+    longest = std::max(longest, duration);
+  }
+  return sum > 0 ? program.problem.together(sum, longest) / sum : 1;
 }
 
 /// Which items each item waits for: those of its own waits, and the last one
@@ -287,10 +308,13 @@ Error Executor::prepare(double secondsPerUnit) {
       if (Error error = resolveAction(i))
         return error;
   }
-  for (Item &item : items)
+  for (Item &item : items) {
+    if (item.kind == Item::Calls && item.count > 1)
+      item.share = shareOf(item);
     if (item.kind == Item::Transfers)
       if (Error error = resolveTransport(item))
         return error;
+  }
   resolveWaits();
   return addQueues();
 }
@@ -349,9 +373,12 @@ bool Executor::runStep(int64_t step) {
   return !control.failed();
 }
 
-double Executor::loss() {
+void Executor::readLosses(std::span<double> losses) {
   Working working(*this);
-  return model.loss();
+  const Problem &problem = program.problem;
+  for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
+    if (problem.rankOf(problem.numStages() - 1, mb) == rank)
+      losses[mb] = model.loss(mb);
 }
 
 void Executor::runItem(const Item &item, void *nativeQueue) {
@@ -372,8 +399,9 @@ void Executor::runItem(const Item &item, void *nativeQueue) {
         return;
       }
       if (pace > 0 && isAction(inst.op))
-        control.sleepUntil(
-            start + toNanoseconds(durationOf(program.problem, inst) * pace));
+        control.sleepUntil(start +
+                           toNanoseconds(durationOf(program.problem, inst) *
+                                         item.share * pace));
       device.stamp(nativeQueue, row[i].ended);
     }
     break;

@@ -42,16 +42,25 @@ static Error checkProgram(const Program &program, bool force) {
   return error;
 }
 
+double lossOfStep(const Problem &problem, std::span<const double> losses) {
+  double sum = 0;
+  for (size_t mb = 0; mb < losses.size(); ++mb)
+    sum +=
+        problem.weights.empty() ? losses[mb] : problem.weights[mb] * losses[mb];
+  return problem.weights.empty() ? sum / problem.numMicrobatches : sum;
+}
+
 /// Why a loss that is not finite may be so.
 static std::string describeLoss(const Program &program, int32_t rank,
-                                double loss) {
+                                int32_t mb, double loss) {
   const int32_t last = program.problem.numStages() - 1;
   for (const Instruction &inst : program.ranks[rank].instructions)
-    if (inst.op == Op::Forward && inst.stage == last)
-      return std::string("the loss is ") +
+    if (inst.op == Op::Forward && inst.stage == last && inst.microbatch == mb)
+      return "the loss of micro-batch " + std::to_string(mb) + " is " +
              (std::isnan(loss) ? "not a number" : "infinite") +
              "; lower the learning rate or check the input";
-  return "there is no loss, because no forward of the last stage, " +
+  return "there is no loss of micro-batch " + std::to_string(mb) +
+         ", because no forward of it of the last stage, " +
          std::to_string(last) + ", is on this rank; add it to the program";
 }
 
@@ -62,20 +71,14 @@ class StepTotals {
 public:
   StepTotals(const Program &program, const RunOptions &options,
              const RunControl &control, RunReport &report)
-      : options(options), control(control), report(report),
-        numRanks(program.ranks.size()), share(numRanks) {
-    const Problem &problem = program.problem;
-    for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
-      ++share[problem.rankOf(problem.numStages() - 1, mb)];
-    for (double &part : share)
-      part /= problem.numMicrobatches;
-    for (Total &total : totals)
+      : problem(program.problem), options(options), control(control),
+        report(report), numRanks(program.ranks.size()) {
+    for (Total &total : totals) {
       total.ranks.resize(numRanks);
+      total.losses.resize(problem.numMicrobatches);
+    }
     lastEnd = std::chrono::steady_clock::now();
   }
-
-  /// Share of the micro-batches that end on this rank.
-  double shareOf(int32_t rank) const { return share[rank]; }
 
   /// Waits until the rank may begin the step without leaving the others too far
   /// behind; returns false when the run has failed.
@@ -87,25 +90,29 @@ public:
     return !control.failed();
   }
 
+  /// The losses of the micro-batches of a step, for the ranks to write each its
+  /// own, between mayBegin and add.
+  std::span<double> lossesOf(int64_t step) {
+    return totals[step % kWindow].losses;
+  }
+
   /// Adds what a rank has to say about a step; returns the step's report when
   /// it was the last one to speak.
-  std::optional<StepReport> add(int32_t rank, int64_t step, double loss,
+  std::optional<StepReport> add(int32_t rank, int64_t step,
                                 const RankStep &timing) {
     std::lock_guard lock(mutex);
     Total &total = totals[step % kWindow];
     total.ranks[rank] = timing;
-    if (share[rank] > 0)
-      total.loss += share[rank] * loss;
     if (++total.numRanks < numRanks)
       return std::nullopt;
 
     const auto now = std::chrono::steady_clock::now();
     const StepReport result{
-        step, total.loss, std::chrono::duration<double>(now - lastEnd).count(),
+        step, lossOfStep(problem, total.losses),
+        std::chrono::duration<double>(now - lastEnd).count(),
         bubbleRate(total.ranks)};
     lastEnd = now;
     total.numRanks = 0;
-    total.loss = 0;
     if (step == 0)
       report.firstLoss = result.loss;
     report.lastLoss = result.loss;
@@ -132,15 +139,15 @@ private:
   static constexpr int64_t kWindow = 4;
   struct Total {
     size_t numRanks = 0;
-    double loss = 0;
+    std::vector<double> losses;
     std::vector<RankStep> ranks;
   };
 
+  const Problem &problem;
   const RunOptions &options;
   const RunControl &control;
   RunReport &report;
   const size_t numRanks;
-  std::vector<double> share;
   std::mutex mutex;
   std::condition_variable wake;
   std::array<Total, kWindow> totals;
@@ -221,7 +228,7 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     });
 
     auto runRank = [&](int32_t r) {
-      const bool hasLoss = totals.shareOf(r) > 0;
+      const Problem &problem = program.problem;
       if (Error error = transports[r]->connect(hash)) {
         control.fail(std::move(error));
         return;
@@ -229,30 +236,28 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
       for (int64_t step = 0; step < options.steps; ++step) {
         if (!totals.mayBegin(step) || !executors[r]->runStep(step))
           return;
-        double loss = std::numeric_limits<double>::quiet_NaN();
-        try {
-          loss = executors[r]->loss();
-        } catch (...) {
-          control.fail(
-              {ErrorKind::ModelError,
-               "rank " + std::to_string(r) + ", step " + std::to_string(step) +
-                   ": the model threw in loss: " + describeCurrentException(),
-               {r}});
-          return;
-        }
-        if (hasLoss && !std::isfinite(loss)) {
-          control.fail({ErrorKind::NotFinite,
+        const std::span<double> losses = totals.lossesOf(step);
+        auto fail = [&](ErrorKind kind, const std::string &why) {
+          control.fail({kind,
                         "rank " + std::to_string(r) + ", step " +
-                            std::to_string(step) + ": " +
-                            describeLoss(program, r, loss),
+                            std::to_string(step) + ": " + why,
                         {r}});
-          return;
+        };
+        try {
+          executors[r]->readLosses(losses);
+        } catch (...) {
+          return fail(ErrorKind::ModelError,
+                      "the model threw in loss: " + describeCurrentException());
         }
+        for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
+          if (problem.rankOf(problem.numStages() - 1, mb) == r &&
+              !std::isfinite(losses[mb]))
+            return fail(ErrorKind::NotFinite,
+                        describeLoss(program, r, mb, losses[mb]));
         // The rank that completes a step takes part in the next one only after
         // the callback: this alone keeps the calls in order.
         auto stepReport = totals.add(
-            r, step, loss,
-            recorder.endStep(r, step, step > 0 || options.steps == 1));
+            r, step, recorder.endStep(r, step, step > 0 || options.steps == 1));
         if (stepReport && options.onStep) {
           watchdog.hostAtWork.fetch_add(1);
           options.onStep(*stepReport);

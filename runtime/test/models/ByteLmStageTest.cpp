@@ -21,8 +21,8 @@ Corpus mixedCorpus(int32_t context) {
 class Chain {
 public:
   Chain(const ByteLmConfig &config, const Corpus &corpus,
-        std::vector<int32_t> cuts, int32_t numMicrobatches)
-      : numMicrobatches(numMicrobatches) {
+        std::vector<int32_t> cuts, std::vector<double> weights)
+      : weights(std::move(weights)) {
     const int32_t numLayers = cuts.back();
     int32_t first = 0;
     for (int32_t cut : cuts) {
@@ -30,8 +30,8 @@ public:
       range.firstLayer = first;
       range.numLayers = cut - first;
       first = cut;
-      stages.push_back(std::make_unique<ByteLmStage<double>>(
-          config, corpus, range, numLayers, numMicrobatches));
+      stages.push_back(std::make_unique<ByteLmStage<double>>(config, corpus,
+                                                             range, numLayers));
       stashes.push_back(
           makeAlignedArray<std::byte>(stages.back()->stashBytes()));
       const int64_t bytes =
@@ -55,9 +55,9 @@ public:
   }
   double loss() {
     double sum = 0;
-    for (int32_t mb = 0; mb < numMicrobatches; ++mb)
-      sum += forward(mb);
-    return sum / numMicrobatches;
+    for (size_t mb = 0; mb < weights.size(); ++mb)
+      sum += weights[mb] * forward(static_cast<int32_t>(mb));
+    return sum;
   }
 
   std::vector<std::unique_ptr<ByteLmStage<double>>> stages;
@@ -68,6 +68,7 @@ private:
     ActionContext context;
     context.stage = static_cast<int32_t>(s);
     context.microbatch = microbatch;
+    context.weight = weights[microbatch];
     context.input = s ? activations[s - 1].get() : nullptr;
     context.gradient = last ? nullptr : gradients[s + 1].get();
     context.output = output;
@@ -78,7 +79,7 @@ private:
   }
 
   int64_t step = 3;
-  int32_t numMicrobatches;
+  std::vector<double> weights; ///< of the micro-batches
   std::vector<AlignedArray<std::byte>> stashes, activations, gradients;
 };
 
@@ -90,7 +91,7 @@ TEST(ByteLmStage, GradientsAreTheDifferencesOfTheLoss) {
   const Corpus corpus = mixedCorpus(config.context);
   for (const std::vector<int32_t> &cuts :
        {std::vector<int32_t>{1, 3, 4}, {2}}) {
-    Chain chain(config, corpus, cuts, 2);
+    Chain chain(config, corpus, cuts, {0.75, 0.25});
     for (int32_t mb = 0; mb < 2; ++mb) {
       chain.forward(mb);
       chain.backward(mb);
@@ -121,7 +122,7 @@ TEST(ByteLmStage, GradientsAreTheDifferencesOfTheLoss) {
 TEST(ByteLmStage, LossStartsNearThatOfUniformBytes) {
   const ByteLmConfig config;
   const Corpus corpus = mixedCorpus(config.context);
-  EXPECT_NEAR(Chain(config, corpus, {6}, 1).loss(), std::log(256.0), 0.1);
+  EXPECT_NEAR(Chain(config, corpus, {6}, {1}).loss(), std::log(256.0), 0.1);
 }
 
 /// One value of x, stepped by hand.
@@ -132,7 +133,7 @@ TEST(ByteLmStage, Optimizers) {
   sgd.optimizer = Optimizer::Sgd;
   const Corpus corpus = mixedCorpus(adam.context);
   for (const ByteLmConfig &config : {adam, sgd}) {
-    Chain chain(config, corpus, {3}, 1);
+    Chain chain(config, corpus, {3}, {1});
     ByteLmStage<double> &stage = *chain.stages[0];
     const size_t size = stage.parameterArray().size();
     std::vector<double> m(size), v(size);
@@ -163,7 +164,7 @@ TEST(ByteLmStage, Optimizers) {
 TEST(ByteLmStage, ParametersDependOnLayerAndSeedOnly) {
   ByteLmConfig config = *ByteLmConfig::parse("byte-lm:width=8,hidden=8");
   const Corpus corpus = mixedCorpus(config.context);
-  Chain whole(config, corpus, {4}, 1), cut(config, corpus, {2, 4}, 3);
+  Chain whole(config, corpus, {4}, {1}), cut(config, corpus, {2, 4}, {1, 1, 1});
   std::vector<double> one, two;
   for (double value : whole.stages[0]->parameterArray())
     one.push_back(value);
@@ -173,7 +174,7 @@ TEST(ByteLmStage, ParametersDependOnLayerAndSeedOnly) {
   EXPECT_EQ(one, two);
 
   config.seed = 2;
-  Chain other(config, corpus, {4}, 1);
+  Chain other(config, corpus, {4}, {1});
   EXPECT_NE(other.stages[0]->parameterArray()[0], one[0]);
   // Blocks are not copies of each other.
   std::vector<double> blocks;

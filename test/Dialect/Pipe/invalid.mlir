@@ -865,8 +865,8 @@ pipe.schedule @s ranks(2) microbatches(1) {
 
 pipe.schedule @s ranks(2) microbatches(1) {
   rank 0 {
-    // expected-error@+1 {{expected a known op and payload in waits, got 15 and 0}}
-    "pipe.forward"() <{stage = 0, microbatch = 0, after = array<i32: 15, 0, 0, 0, 0>}> : () -> ()
+    // expected-error@+1 {{expected a known op and payload in waits, got 16 and 0}}
+    "pipe.forward"() <{stage = 0, microbatch = 0, after = array<i32: 16, 0, 0, 0, 0>}> : () -> ()
   }
 }
 
@@ -928,5 +928,43 @@ pipe.schedule @x ranks(1) microbatches(1) {
   rank 0 {
     // expected-error@+1 {{region #0 ('body') failed to verify constraint: region with 1 blocks}}
     "pipe.overlap"() ({}) : () -> ()
+  }
+}
+
+// -----
+
+// expected-error@+1 {{expected a finite number, got 'one'}}
+pipe.schedule @s ranks(1) microbatches(1) weights([one])
+
+// -----
+
+// expected-error@+1 {{tied stage must be between 0 and 1048575, got -1}}
+pipe.schedule @s ranks(1) microbatches(1) tied([0, -1])
+
+// -----
+
+// expected-error@+1 {{bytes must be at least 0, got -4}}
+pipe.schedule @s ranks(1) microbatches(1) tied([0, 1] bytes -4)
+
+// -----
+
+// expected-error@+1 {{the number of tied stages must be between 0 and 2, got 3}}
+"pipe.schedule"() <{sym_name = "s", tied_stages = array<i32: 0, 1>, tied_sizes = array<i64: 3, 4>}> ({
+^bb0:
+}) : () -> ()
+
+// -----
+
+// expected-error@+1 {{tied_sizes must be pairs of a number of stages and a number of bytes, for all of tied_stages}}
+"pipe.schedule"() <{sym_name = "s", tied_stages = array<i32: 0, 1>, tied_sizes = array<i64: 1, 4>}> ({
+^bb0:
+}) : () -> ()
+
+// -----
+
+pipe.schedule @s ranks(2) microbatches(1) {
+  rank 0 {
+    // expected-error@+1 {{custom op 'mb' is unknown}}
+    reduce_tied 0 mb 0
   }
 }

@@ -32,6 +32,7 @@
 // CHECK-NEXT:      recompute 0 mb 3
 // CHECK-NEXT:      all_reduce 3 ranks(0, 3) bytes(4096) comm(1) queue(2) after(backward_weight 0 mb 0)
 // CHECK-NEXT:      all_reduce 3 mb 1
+// CHECK-NEXT:      reduce_tied 0 ranks(0, 3) bytes(4096) comm(1) queue(2) after(all_reduce 3 mb 1)
 // CHECK-NEXT:      barrier ranks(0, 1)
 // CHECK-NEXT:      barrier
 // CHECK-NEXT:      reduce_grad 1
@@ -73,6 +74,7 @@ pipe.schedule @program microbatches(8) ranks(4) {
     recompute 0 mb 3
     all_reduce 3 ranks(0, 3) bytes(4096) comm(1) queue(2) after(backward_weight 0 mb 0)
     all_reduce 3 mb 1
+    reduce_tied 0 ranks(0, 3) bytes(4096) comm(1) queue(2) after(all_reduce 3 mb 1)
     barrier ranks(0, 1)
     barrier
     reduce_grad 1

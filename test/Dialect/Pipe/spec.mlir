@@ -44,6 +44,10 @@ pipe.schedule @chains ranks(2) microbatches(4) chains([0, 0, 1, 1]) using(#pipe.
   stage 1 on (1, 0)
 }
 
+// CHECK-NEXT:  pipe.schedule @more ranks(4) microbatches(2) weights([0.375, 0.625]) tied([0, 3] bytes 4096, [1, 2]) overlap(0.25) memory(8) using(#pipe.gpipe)
+pipe.schedule @more ranks(4) using(#pipe.gpipe) memory(8) overlap(0.25) tied([0, 3] bytes 4096, [1, 2])
+    weights([0.375, 0.625]) microbatches(2)
+
 // Nothing said yet, for options of passes to say.
 // CHECK-NEXT:  pipe.schedule @nothing
 pipe.schedule @nothing {}

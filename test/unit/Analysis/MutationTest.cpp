@@ -268,10 +268,15 @@ Base makeBase(Random &random) {
     const Source &source = kSources[random.below(std::size(kSources))];
     const auto p = static_cast<int32_t>(2 + random.below(3));
     const auto m = static_cast<int32_t>(1 + random.below(5));
-    Result<Program> made = source.generate(problemOf(source.placement, p, m));
+    Problem problem = problemOf(source.placement, p, m);
+    const bool isTied = random.chance(3);
+    if (isTied)
+      problem.tied = {{{0, problem.numStages() - 1}, 24}};
+    Result<Program> made = source.generate(problem);
     if (!made)
       continue; // too few micro-batches, an odd number of ranks
-    Base base{source.name, std::move(*made)};
+    Base base{std::string(source.name) + (isTied ? ", tied" : ""),
+              std::move(*made)};
     Program &program = base.program;
     base.name += ", p " + std::to_string(p) + ", m " + std::to_string(m);
     auto variant = [&](bool on, const char *name) {

@@ -5,8 +5,10 @@
 #include "penstock/Analysis/Interpret.h"
 #include "penstock/Program/File.h"
 
+#include <algorithm>
 #include <bitset>
 #include <map>
+#include <set>
 #include <tuple>
 
 using namespace penstock;
@@ -76,6 +78,62 @@ bool forwardsComeFirst(const RankProgram &rank) {
   return true;
 }
 
+/// What needs a sum over ranks, by op and stage: who has a part of it.
+std::map<std::pair<Op, int32_t>, std::set<int32_t>>
+partsOf(const Problem &problem) {
+  std::map<std::pair<Op, int32_t>, std::set<int32_t>> parts;
+  for (size_t k = 0; k < problem.placement.size(); ++k) {
+    const int32_t stage = static_cast<int32_t>(k) % problem.numStages();
+    parts[{Op::AllReduce, stage}].insert(problem.placement[k]);
+    for (const TiedStages &set : problem.tied)
+      for (int32_t tied : set.stages)
+        if (tied == stage)
+          parts[{Op::ReduceTied, set.stages[0]}].insert(problem.placement[k]);
+  }
+  std::erase_if(parts, [](const auto &part) { return part.second.size() < 2; });
+  return parts;
+}
+
+/// As soon as gradients are used every part is added up, once.
+bool addsUp(const Program &program) {
+  const Problem &problem = program.problem;
+  const auto parts = partsOf(problem);
+  std::map<std::tuple<Op, int32_t, int32_t>, int> seen; // op, stage, rank
+  bool used = false, right = true;
+  for (int32_t r = 0; r < problem.numRanks; ++r)
+    for (const Instruction &inst : program.ranks[r].instructions) {
+      const bool isSum = inst.op == Op::AllReduce || inst.op == Op::ReduceTied;
+      if (!isSum && inst.op != Op::Step)
+        continue;
+      used |= inst.microbatch < 0;
+      if (inst.microbatch >= 0)
+        for (const auto &[what, ranks] : parts) {
+          bool concerns = what.second == inst.stage;
+          if (inst.stage < 0)
+            concerns = ranks.count(r);
+          else if (what.first == Op::ReduceTied)
+            for (int32_t tied : problem.tiedAt(what.second)->stages)
+              concerns |= tied == inst.stage;
+          right &= !concerns;
+        }
+      auto part = parts.find({inst.op, inst.stage});
+      if (inst.microbatch >= 0 || !isSum || part == parts.end())
+        continue;
+      right &= inst.bytes == (inst.op == Op::AllReduce
+                                  ? problem.stages[inst.stage].bytes.gradients
+                                  : problem.tiedAt(inst.stage)->bytes);
+      ++seen[{inst.op, inst.stage, r}];
+      for (int32_t rank : part->second)
+        right &= inst.peer < 0 ||
+                 std::count(program.rankSets[inst.peer].begin(),
+                            program.rankSets[inst.peer].end(), rank) > 0;
+    }
+  for (const auto &[what, ranks] : parts)
+    for (int32_t rank : ranks)
+      right &= !used || seen[{what.first, what.second, rank}] == 1;
+  return right;
+}
+
 bool isComplete(const Program &program) {
   const Problem &problem = program.problem;
   std::map<std::tuple<Op, int32_t, int32_t>, int> actions;
@@ -93,6 +151,12 @@ bool isComplete(const Program &program) {
           return false;
       } else if (isTransfer(inst.op)) {
         if (!goesRight(problem, r, inst))
+          return false;
+      } else if (inst.op == Op::ReduceTied) {
+        bool any = false;
+        for (int32_t stage : problem.tiedAt(inst.stage)->stages)
+          any |= holds(problem, r, stage);
+        if (!any)
           return false;
       } else if (inst.op != Op::Offload && inst.op != Op::Reload &&
                  inst.stage >= 0 && !holds(problem, r, inst.stage)) {
@@ -126,7 +190,7 @@ bool isComplete(const Program &program) {
         if (all[op] > 0 && holds(problem, r, s) && uses[{op, r, s}] != 1)
           return false;
   }
-  return true;
+  return addsUp(program);
 }
 
 //===----------------------------------------------------------------------===//
@@ -248,6 +312,10 @@ private:
     case Op::Send:
     case Op::Recv:
       return;
+    case Op::ReduceTied:
+      for (int32_t stage : problem.tiedAt(inst.stage)->stages)
+        useWeights(i, inst, stage);
+      return;
     default:
       return useWeights(i, inst, inst.stage);
     }
@@ -286,9 +354,11 @@ private:
       require(!sharded[stage] || state.gathered);
       return;
     case Op::AllReduce:
+    case Op::ReduceTied:
     case Op::ReduceGrad:
       touch(i, gradients, true);
       require(!whole || !state.stepped);
+      require(!whole || state.reduced.insert(inst.op).second);
       state.used |= whole;
       return;
     case Op::Step:
@@ -315,6 +385,7 @@ private:
   };
   struct Weights {
     bool used = false, stepped = false, gathered = false;
+    std::set<Op> reduced;
   };
 
   const Problem &problem;

@@ -47,6 +47,7 @@ Program interleaved(int32_t p, int32_t v, int32_t m, int32_t g) {
   return order;
 }
 
+/// Expects that what is left has the same fault.
 Reduction expectReduced(const Program &program,
                         const ReduceOptions &options = {}) {
   Result<Reduction> reduction = reduce(program, options);
@@ -144,6 +145,35 @@ TEST(Reduce, StagesCloseUp) {
           EXPECT_EQ(finding.rule, Rule::Deadlock) << finding.message;
       }
   }
+}
+
+TEST(Reduce, TiedStagesAndWeights) {
+  Program program = oneForwardOneBackward(3, 2, false);
+  program.problem.tied = {{{0, 2}, 4}};
+  program.problem.weights = {0.25, 0.75};
+  program.rankSets = {{0, 2}};
+  for (int32_t rank : {0, 2})
+    RankBuilder(program, rank).collective(Op::ReduceTied, 0, 0);
+  auto numSums = [](const Program &of) {
+    size_t n = 0;
+    for (const RankProgram &rank : of.ranks)
+      for (const Instruction &inst : rank.instructions)
+        n += inst.op == Op::ReduceTied;
+    return n;
+  };
+  Program less = dropParts(program, Part::Stages, 1, 1);
+  EXPECT_TRUE(wellFormed(less)) << wellFormed(less).message();
+  EXPECT_EQ(less.problem.tied, (std::vector<TiedStages>{{{0, 1}, 4}}));
+  EXPECT_EQ(numSums(less), 2u);
+  // One alone is not tied any more.
+  for (int32_t stage : {0, 2}) {
+    less = dropParts(program, Part::Stages, stage, 1);
+    EXPECT_TRUE(wellFormed(less)) << wellFormed(less).message();
+    EXPECT_TRUE(less.problem.tied.empty());
+    EXPECT_EQ(numSums(less), 0u);
+  }
+  less = dropParts(program, Part::Microbatches, 0, 1);
+  EXPECT_EQ(less.problem.weights, std::vector<double>{0.75});
 }
 
 TEST(Reduce, KeepsTheFirstRule) {

@@ -374,7 +374,10 @@ TEST(Completeness, CopiesAddUpTheirGradients) {
   for (int32_t rank : {0, 1})
     RankBuilder(program, rank).step();
   ASSERT_TRUE(program.isOrder());
-  EXPECT_EQ(numFindings(verify(program), Rule::Completeness), 0u);
+  VerifyOptions order;
+  order.order = true;
+  EXPECT_EQ(numFindings(verify(program, order), Rule::Completeness), 0u);
+  EXPECT_EQ(numFindings(verify(program), Rule::Completeness), 4u);
 
   program = twoCopies();
   for (int32_t rank : {0, 1})
@@ -390,7 +393,7 @@ TEST(Completeness, CopiesAddUpTheirGradients) {
   for (int32_t rank : {0, 1})
     RankBuilder(program, rank).collective(Op::AllReduce, 1).step();
   const std::string why =
-      ": each copy of the stage, on ranks 0, 1, has a part of its gradients, "
+      ": stage 0 has copies on ranks 0, 1, each with a part of its gradients, "
       "while `step` on rank 0 uses gradients; add them up on all these ranks";
   Verdict verdict = verify(program);
   for (int32_t rank : {0, 1})
@@ -417,8 +420,20 @@ TEST(Completeness, CopiesAddUpTheirGradients) {
   for (int32_t rank : {0, 1})
     expectFinding(verdict, Rule::Completeness, {rank, 4},
                   "leaves out rank " + std::to_string(1 - rank) +
-                      ", which holds a copy of stage 0 with a part of its "
-                      "gradients; add it to the rank set");
+                      ", but stage 0 has copies on ranks 0, 1, each with a "
+                      "part of its gradients; add it to the rank set");
+  EXPECT_EQ(numFindings(verdict, Rule::Completeness), 2u);
+
+  // Of another size.
+  program = twoCopies();
+  program.problem.stages[1].bytes.gradients = 8;
+  for (int32_t rank : {0, 1})
+    RankBuilder(program, rank)
+        .collective(Op::AllReduce, 0)
+        .collective(Op::AllReduce, 1)
+        .step();
+  expectFinding(verify(program), Rule::Completeness, {1, 5},
+                "moves 0 bytes, but what it adds up has 8; write bytes(8)");
 
   // A sum or a step of one micro-batch: the others would be added up twice, or
   // the copies drift apart.
@@ -431,9 +446,9 @@ TEST(Completeness, CopiesAddUpTheirGradients) {
           .collective(Op::AllReduce, 1)
           .step();
     expectFinding(verify(program), Rule::Completeness, {0, 4},
-                  "is for one micro-batch, but stage 0 has copies on several "
-                  "ranks, whose gradients are added up once, for all "
-                  "micro-batches; leave the micro-batch out");
+                  "is for one micro-batch, but stage 0 has copies on ranks 0, "
+                  "1, each with a part of its gradients, which are added up "
+                  "once, for all micro-batches; leave the micro-batch out");
   }
 
   // Both copies on the same rank share their gradients.
@@ -448,6 +463,87 @@ TEST(Completeness, CopiesAddUpTheirGradients) {
       .collective(Op::Barrier)
       .step();
   EXPECT_TRUE(verify(program).accepted());
+}
+
+TEST(Completeness, TiedStagesAddUpTheirGradient) {
+  auto make = [](bool onRank1) {
+    Program program = makeProgram(3, 1);
+    program.problem.tied = {{{0, 2}, 4}};
+    program.rankSets = {{0, 2}};
+    RankBuilder(program, 0).f(0, 0).sendAct(0, 0, 1).recvGrad(1, 0, 1).b(0, 0);
+    RankBuilder(program, 1)
+        .recvAct(0, 0, 0)
+        .f(1, 0)
+        .sendAct(1, 0, 2)
+        .recvGrad(2, 0, 2)
+        .b(1, 0)
+        .sendGrad(1, 0, 0);
+    RankBuilder(program, 2).recvAct(1, 0, 1).f(2, 0).b(2, 0).sendGrad(2, 0, 1);
+    for (int32_t rank : {0, 1, 2}) {
+      if (rank != 1 || onRank1) {
+        RankBuilder(program, rank).collective(Op::ReduceTied, 0, onRank1 ? -1 : 0);
+        Instruction &sum = program.ranks[rank].instructions.back();
+        sum.bytes = 4;
+        sum.comm = 1;
+      }
+      RankBuilder(program, rank).step();
+    }
+    if (onRank1)
+      program.rankSets.clear();
+    return program;
+  };
+  EXPECT_TRUE(verify(make(false)).accepted())
+      << verify(make(false)).findings[0].message;
+  expectFinding(verify(make(true)), Rule::Completeness, {1, 6},
+                "is on the wrong rank: none of the stages that are tied with "
+                "stage 0 is on rank 1; remove it here");
+
+  Program program = make(false);
+  program.ranks[0].instructions.erase(program.ranks[0].instructions.begin() +
+                                      4);
+  const std::string parts = "stages 0, 2 use one parameter on ranks 0, 2, each "
+                            "with a part of its gradients";
+  expectFinding(verify(program), Rule::Completeness, {0, kRank},
+                "`reduce_tied 0` is missing on rank 0: " + parts +
+                    ", while `step` on rank 0 uses gradients; add them up on "
+                    "all these ranks",
+                1);
+
+  // The gradient is not complete before the backward of either stage.
+  program = make(false);
+  std::swap(program.ranks[2].instructions[2], program.ranks[2].instructions[4]);
+  expectFinding(verify(program), Rule::DataFlow, {2, 4},
+                "adds a weight gradient of stage 2 after `reduce_tied 0` has "
+                "used them; put it before that",
+                1);
+
+  program = make(false);
+  program.ranks[0].instructions.insert(program.ranks[0].instructions.begin() +
+                                           4,
+                                       program.ranks[0].instructions[4]);
+  expectFinding(verify(program), Rule::DataFlow, {0, 5},
+                "reduces the weight gradients of stage 0 a second time, they "
+                "would count twice; remove one",
+                1);
+
+  program = make(false);
+  for (int32_t rank : {0, 2})
+    program.ranks[rank].instructions[4].bytes = 8;
+  expectFinding(verify(program), Rule::Completeness, {2, 4},
+                "moves 8 bytes, but what it adds up has 4; write bytes(4)", 0);
+
+  program = make(false);
+  program.rankSets = {{0}, {2}};
+  program.ranks[2].instructions[4].peer = 1;
+  expectFinding(verify(program), Rule::Completeness, {0, 4},
+                "leaves out rank 2, but " + parts + "; add it to the rank set");
+
+  program = make(false);
+  RankBuilder(program, 2).action(Op::Step, 2, 0);
+  expectFinding(verify(program), Rule::Completeness, {2, 6},
+                "is for one micro-batch, but " + parts +
+                    ", which are added up once, for all micro-batches; leave "
+                    "the micro-batch out");
 }
 
 TEST(Completeness, ActionsBeforeWhatTheyNeed) {

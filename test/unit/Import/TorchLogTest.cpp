@@ -448,6 +448,64 @@ TEST(TorchLog, Row18EpisodesOfUnshard) {
             "which `reshard 0` has dropped; unshard them again before");
 }
 
+// #196706, row 19: with a second window parameters are gathered later, and
+// dropped where they were.
+TEST(TorchLog, Row19UnshardLookahead) {
+  Program program = interleaved(2, 4, 4);
+  ASSERT_TRUE(insertTransfers(program));
+  auto rows = [&](int32_t active, int32_t lookahead) {
+    TorchCsvOptions options;
+    options.activeStages = active;
+    options.lookahead = lookahead;
+    Result<std::string> text = writeTorchCsv(program, options);
+    EXPECT_TRUE(text) << text.message();
+    const TorchTable table = read(*text);
+    const Verdict verdict = verifyComms(table, Fifo::Pair);
+    EXPECT_TRUE(verdict.accepted()) << first(table, verdict);
+    return table.program.ranks;
+  };
+  // By the number of other cells before them.
+  auto positions = [](const RankProgram &rank, Op op) {
+    std::vector<std::pair<size_t, int32_t>> found;
+    size_t others = 0;
+    for (const Instruction &inst : rank.instructions)
+      if (inst.op == op)
+        found.emplace_back(others, inst.stage);
+      else
+        others += inst.op != Op::Unshard && inst.op != Op::Reshard;
+    return found;
+  };
+  const auto full = rows(3, TorchCsvOptions::kAll), two = rows(3, 2);
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_EQ(positions(two[r], Op::Reshard), positions(full[r], Op::Reshard));
+    const auto early = positions(full[r], Op::Unshard),
+               late = positions(two[r], Op::Unshard);
+    ASSERT_EQ(early.size(), late.size());
+    size_t numLater = 0;
+    for (size_t k = 0; k < late.size(); ++k) {
+      EXPECT_EQ(early[k].second, late[k].second);
+      EXPECT_LE(early[k].first, late[k].first);
+      numLater += early[k].first < late[k].first;
+    }
+    EXPECT_GT(numLater, 0u);
+  }
+
+  // "auto": p = 4, window 4, as many ahead as 2, 3, 4 and 4 stages.
+  program = interleaved(4, 4, 4);
+  ASSERT_TRUE(insertTransfers(program));
+  const auto byRank = rows(4, TorchCsvOptions::kByRank);
+  std::vector<int> ahead;
+  for (const RankProgram &rank : byRank) {
+    ahead.push_back(0);
+    for (const Instruction &inst : rank.instructions) {
+      if (isAction(inst.op))
+        break;
+      ahead.back() += inst.op == Op::Unshard;
+    }
+  }
+  EXPECT_EQ(ahead, (std::vector<int>{2, 3, 4, 4}));
+}
+
 // #193903, #194120 to #194122, #128910, row 20: an activation that was sent is
 // kept to the end of the step, where it is needed until its own backward only.
 TEST(TorchLog, Row20SentActivationsAreFreed) {
@@ -568,6 +626,33 @@ TEST(TorchLog, Row30ZeroBubbleIsSlowerWithRecomputation) {
   EXPECT_GT(zero->makespan, plain->makespan);
 }
 
+// torchtitan#1682, #1721, row 32: F and B of a container together take the sum
+// of their times, or less where their computing and communicating interleave.
+TEST(TorchLog, Row32OverlapTakesTheSumOrLess) {
+  Program order = inV(4, 10, dualPipeV);
+  EXPECT_EQ(simulateOrder(order)->makespan, 66);
+  order.problem.overlap = 0.5; // F is half of B: 2.5 for both
+  const double half = simulateOrder(order)->makespan;
+  order.problem.overlap = 1; // 2
+  const double whole = simulateOrder(order)->makespan;
+  EXPECT_LT(half, 66);
+  EXPECT_LT(whole, half);
+  EXPECT_GE(whole, 40) << "the 20 B of a rank";
+
+  // The program takes no longer, and verifies as torch runs it.
+  ASSERT_TRUE(insertTransfers(order));
+  ASSERT_TRUE(planBuffers(order));
+  EXPECT_EQ(simulateProgram(order)->makespan, whole);
+  const TorchTable table = read(csv(order));
+  size_t numContainers = 0;
+  for (const RankProgram &rank : table.program.ranks)
+    for (const Instruction &inst : rank.instructions)
+      numContainers += inst.joined;
+  EXPECT_GT(numContainers, 0u);
+  const Verdict verdict = verifyComms(table, Fifo::Rank);
+  EXPECT_TRUE(verdict.accepted()) << first(table, verdict);
+}
+
 // #138134, #130488, row 34: whatever torch puts into a table is simulated.
 TEST(TorchLog, Row34EveryActionIsSimulated) {
   for (const Program &order : {interleaved(4, 2, 8), inV(4, 10, dualPipeV)}) {
@@ -583,6 +668,54 @@ TEST(TorchLog, Row34EveryActionIsSimulated) {
     ASSERT_TRUE(ideal && timing);
     EXPECT_GE(timing->makespan, ideal->makespan);
   }
+}
+
+// uw-syfi/piper#13, torchtitan#4486, #51931, row 35: the embedding of the first
+// stage is the head of the last one.
+TEST(TorchLog, Row35TiedStages) {
+  auto lowered = [](Problem problem, std::vector<int32_t> placement) {
+    problem.placement = std::move(placement);
+    problem.tied = {{{0, problem.numStages() - 1}, 4096}};
+    Result<Program> order = interleaved1F1B(problem);
+    if (problem.placement.back() == 0)
+      order = zbV(problem);
+    EXPECT_TRUE(order) << order.message();
+    appendSteps(*order);
+    EXPECT_TRUE(insertTransfers(*order));
+    return *order;
+  };
+  auto sums = [](const Program &program) {
+    std::vector<size_t> found; // behind so many actions
+    for (const RankProgram &rank : program.ranks) {
+      size_t actions = 0;
+      for (const Instruction &inst : rank.instructions) {
+        actions += isAction(inst.op);
+        if (inst.op == Op::ReduceTied)
+          found.push_back(actions);
+      }
+    }
+    return found;
+  };
+  // On one rank there is nothing to add up.
+  Program program = lowered(loopedPipeline(2, 2, 4), placeSnake(4, 2));
+  EXPECT_TRUE(sums(program).empty());
+  EXPECT_TRUE(verify(program).accepted());
+  // On ranks 0 and 3 behind all 2 x 2 x 4 actions.
+  program = lowered(loopedPipeline(4, 2, 4), placeLoop(8, 4));
+  EXPECT_EQ(sums(program), (std::vector<size_t>{16, 16}));
+  EXPECT_TRUE(verify(program).accepted());
+  Program wrong = program;
+  for (RankProgram &rank : wrong.ranks)
+    std::erase_if(rank.instructions, [](const Instruction &inst) {
+      return inst.op == Op::ReduceTied;
+    });
+  numberRankSets(wrong);
+  const Verdict verdict = verify(wrong);
+  ASSERT_FALSE(verdict.accepted());
+  EXPECT_EQ(verdict.findings.front().message,
+            "`reduce_tied 0` is missing on rank 0: stages 0, 7 use one "
+            "parameter on ranks 0, 3, each with a part of its gradients, while "
+            "`step` on rank 0 uses gradients; add them up on all these ranks");
 }
 
 // #155935, row 33: the table that torch shows for 1F1B is off by one on the
@@ -646,12 +779,12 @@ TEST(TorchNegative, Cyclic) {
     EXPECT_EQ(std::count(cycle.begin(), cycle.end(), cell), 1) << cell;
 }
 
-// Ranks 0, 1 and 2 wait in a circle, and so do 3 and 4: the shorter one is told.
+// Ranks 0, 1 and 2 wait in a circle, and so do 3 and 4: the shorter one is
+// told.
 TEST(TorchNegative, TwoCycles) {
-  const TorchTable table =
-      read(row("0F0 3F0 3F1 0F1 3B0 0B0 3B1 0B1") + row("1F0 1F1 1B0 1B1") +
-           row("2F0 2F1 2B0 2B1") + row("4F0 4B0 4F1 4B1") +
-           row("5F0 5F1 5B0 5B1"));
+  const TorchTable table = read(
+      row("0F0 3F0 3F1 0F1 3B0 0B0 3B1 0B1") + row("1F0 1F1 1B0 1B1") +
+      row("2F0 2F1 2B0 2B1") + row("4F0 4B0 4F1 4B1") + row("5F0 5F1 5B0 5B1"));
   EXPECT_EQ(cellsOfCycle(table, verifyOrder(table)),
             (std::vector<std::string>{
                 "rank 3, cell 1 (4B0)", "rank 4, cell 2 (5B0)",

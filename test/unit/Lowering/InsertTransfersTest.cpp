@@ -184,8 +184,8 @@ TEST(InsertTransfers, RefusesAStepBeforeTheSumOfGradients) {
   Result<TransferStatistics> statistics = insertTransfers(*program);
   ASSERT_FALSE(statistics);
   EXPECT_EQ(statistics.message(),
-            "`step 1` stands before the last action of rank 1, but stages with "
-            "copies on several ranks sum their gradients behind it; put the "
+            "`step 1` stands before the last action of rank 1, but gradients "
+            "that several ranks have parts of are added up behind it; put the "
             "step there");
   EXPECT_EQ(statistics.failure().site, (Site{1, 2}));
   EXPECT_EQ(*program, before);

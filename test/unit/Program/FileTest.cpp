@@ -36,7 +36,8 @@ Program small() {
     const RankProgram &rank = program.ranks[0];
     if (program.ranks.size() == 2 && rank.waits.size() &&
         rank.slotBytes.size() && program.rankSets.size() &&
-        program.problem.chains.size() && program.problem.name.size())
+        program.problem.chains.size() && program.problem.name.size() &&
+        program.problem.weights.size() && program.problem.tied.size())
       return program;
   }
 }
@@ -174,6 +175,13 @@ TEST_F(FileTest, EveryFieldChangesTheHash) {
       [](Program &p) { p.problem.placement.push_back(0); },
       [](Program &p) { ++p.problem.chains[0]; },
       [](Program &p) { p.problem.chains.clear(); },
+      [](Program &p) { ++p.problem.weights[0]; },
+      [](Program &p) { p.problem.weights.clear(); },
+      [](Program &p) { p.problem.overlap += 0.125; },
+      [](Program &p) { ++p.problem.tied[0].stages[0]; },
+      [](Program &p) { ++p.problem.tied[0].bytes; },
+      [](Program &p) { p.problem.tied.pop_back(); },
+      [](Program &p) { p.problem.tied.push_back(p.problem.tied[0]); },
       [](Program &p) { ++p.problem.link.latency; },
       [](Program &p) { ++p.problem.link.bytesPerTime; },
       [](Program &p) { ++p.problem.memory; },

@@ -163,6 +163,60 @@ TEST(WellFormed, PlacementAndChains) {
        "stage 0 on chain 0: its rank is -1; it must be 0 to 1"},
       {[](Program &p) { p.problem.chains.pop_back(); }, kWhole,
        "there are chains for 2 of 3 micro-batches; give one for each, or none"},
+      {[](Program &p) {
+         p.problem.weights = {1, 2};
+       },
+       kWhole,
+       "there are weights for 2 of 3 micro-batches; give one for each, or "
+       "none"},
+      {[](Program &p) {
+         p.problem.weights = {1, 2, -1};
+       },
+       kWhole,
+       "micro-batch 2: its weight is -1; it must be finite and not negative"},
+      {[](Program &p) {
+         p.problem.weights = {kNaN, 2, 1};
+       },
+       kWhole,
+       "micro-batch 0: its weight is nan; it must be finite and not negative"},
+      {[](Program &p) { p.problem.tied = {{{1}}}; }, kWhole,
+       "a set of tied stages has 1; name at least two, or drop it"},
+      {[](Program &p) { p.problem.tied = {{{}}}; }, kWhole,
+       "a set of tied stages has 0; name at least two, or drop it"},
+      {[](Program &p) {
+         p.problem.tied = {{{0, 2}}};
+       },
+       kWhole, "a tied stage is 2; it must be 0 to 1"},
+      {[](Program &p) {
+         p.problem.tied = {{{0, 0}}};
+       },
+       kWhole, "stage 0 is tied twice; name it in one set, once"},
+      {[](Program &p) {
+         p.problem.tied = {{{0, 1}}, {{0, 1}}};
+       },
+       kWhole, "stage 0 is tied twice; name it in one set, once"},
+      {[](Program &p) {
+         p.problem.tied = {{{1, 0}}};
+       },
+       kWhole,
+       "tied stage 0 stands after 1; sort each set, and the sets by their "
+       "first stages"},
+      {[](Program &p) {
+         p.problem.tied = {{{0, 1}, -4}};
+       },
+       kWhole,
+       "tied stage 0: the size of what is tied is -4; it must be 0 to "
+       "1099511627776"},
+      {[](Program &p) { p.problem.overlap = 1.5; }, kWhole,
+       "the overlap is 1.5; it must be 0 to 1, the part of the shorter "
+       "actions that running together hides"},
+      {[](Program &p) { p.problem.overlap = kNaN; }, kWhole,
+       "the overlap is nan; it must be 0 to 1, the part of the shorter "
+       "actions that running together hides"},
+      {[](Program &p) { p.ranks[0].instructions[4].op = Op::ReduceTied; },
+       {0, 4},
+       "no set of tied stages begins with stage 0; name the first stage of "
+       "one, or tie the stages"},
       {[](Program &p) { p.problem.chains[1] = 2; }, kWhole,
        "micro-batch 1: its chain is 2; it must be 0 to 1"},
   });
@@ -270,7 +324,7 @@ TEST(WellFormed, Names) {
   expectFaults({
       {[](Program &p) { p.ranks[0].instructions[0].op = Op(kNumOps); },
        {0, 0},
-       "the op is 15; it must be 0 to 14"},
+       "the op is 16; it must be 0 to 15"},
       {[](Program &p) { p.ranks[0].instructions[0].stage = 2; },
        {0, 0},
        "the stage is 2; it must be 0 to 1"},

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Support/FamilyChecks.h"
-#include "../Support/TorchCsv.h"
 
 using namespace penstock;
 using namespace penstock::test;
@@ -75,21 +74,15 @@ TEST(ZBV, LeavesOutMicrobatches) {
 
 // The CSV tables of torch's ZBVZeroBubble. For m < 2p - 1 it fills up the
 // micro-batches and leaves their cells empty.
-TEST(ZBV, Torch) {
-  const struct {
-    int32_t p, m;
-    const char *hash;
-  } tables[] = {
-      {2, 1, "e8000025766a"}, {2, 4, "a3fcfbb37369"}, {4, 8, "bbbacd1a6aa8"}};
-  for (const auto &[p, m, hash] : tables) {
-    Result<Program> full = zbV(snake(p, 2, std::max(m, 2 * p - 1)));
+// The orders of few micro-batches are those of many without the others.
+TEST(ZBV, FewMicrobatches) {
+  for (const auto &[p, m] : {std::pair(2, 1), {2, 2}, {4, 3}, {4, 6}}) {
+    Result<Program> full = zbV(snake(p, 2, 2 * p - 1));
     ASSERT_TRUE(full);
-    auto idle = [m = m](const Instruction &inst) {
-      return inst.microbatch >= m;
-    };
-    EXPECT_EQ(sha256(torchCsv(*full, /*staggered=*/true, idle)), hash);
     for (RankProgram &rank : full->ranks)
-      std::erase_if(rank.instructions, idle);
+      std::erase_if(rank.instructions, [m = m](const Instruction &inst) {
+        return inst.microbatch >= m;
+      });
     EXPECT_EQ(zbV(snake(p, 2, m))->ranks, full->ranks);
   }
 }
@@ -124,15 +117,6 @@ TEST(DualPipeV, ClosedForms) {
         EXPECT_EQ(idle(timing),
                   (p - 1) * (c.forward + 2 * c.backward - 3 * c.weight));
       }
-}
-
-// The table in torch's tests, dualpipev_4rank_10mb.csv.
-TEST(DualPipeV, Torch) {
-  Result<Program> order = dualPipeV(snake(4, 2, 10));
-  ASSERT_TRUE(order);
-  EXPECT_EQ(sha256(torchCsv(*order, /*staggered=*/false,
-                            [](const Instruction &) { return false; })),
-            "16ce4a29936e");
 }
 
 // github.com/deepseek-ai/DualPipe, unit times.

@@ -152,6 +152,13 @@ LogicalResult Extraction::readClauses() {
   if (CostAttr costs = schedule.getCostsAttr())
     p.link.latency = costs.getTransfer().valueOr(p.link.latency);
   p.chains.assign(schedule.getChains().begin(), schedule.getChains().end());
+  if (DenseF64ArrayAttr weights = schedule.getWeightsAttr())
+    p.weights.assign(weights.asArrayRef().begin(), weights.asArrayRef().end());
+  schedule.forEachTied([&](ArrayRef<int32_t> stages, int64_t bytes) {
+    p.tied.push_back({{stages.begin(), stages.end()}, bytes});
+  });
+  if (FloatAttr overlap = schedule.getOverlapAttr())
+    p.overlap = overlap.getValueAsDouble() + 0.0;
   return success();
 }
 
@@ -511,6 +518,19 @@ LogicalResult writeProgram(ScheduleOp schedule, const Program &program) {
   props.link = problem.link == Link() ? LinkAttr()
                                       : LinkAttr::get(context, problem.link);
   props.chains.assign(problem.chains.begin(), problem.chains.end());
+  props.weights = problem.weights.empty()
+                      ? DenseF64ArrayAttr()
+                      : DenseF64ArrayAttr::get(context, problem.weights);
+  props.tied_stages.clear();
+  props.tied_sizes.clear();
+  for (const TiedStages &set : problem.tied) {
+    props.tied_stages.append(set.stages.begin(), set.stages.end());
+    props.tied_sizes.append({int64_t(set.stages.size()), set.bytes});
+  }
+  props.overlap =
+      problem.overlap == 0
+          ? FloatAttr()
+          : FloatAttr::get(Float64Type::get(context), problem.overlap);
 
   Block &body = schedule.getBody().front();
   body.clear();

@@ -60,8 +60,7 @@ parseFields(AsmParser &parser, StringRef attr, ArrayRef<StringRef> names,
                                         parseField);
 }
 
-/// Parses a number, with or without a decimal point.
-static ParseResult parseNumber(AsmParser &parser, Number &number) {
+ParseResult parseNumber(AsmParser &parser, Number &number) {
   SMLoc loc = parser.getCurrentLocation();
   StringRef keyword;
   if (succeeded(parser.parseOptionalKeyword(&keyword)))

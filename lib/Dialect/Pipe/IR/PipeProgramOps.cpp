@@ -60,6 +60,8 @@ static constexpr penstock::Op kOp = [] {
     return Reload;
   else if constexpr (std::is_same_v<OpTy, StepOp>)
     return Step;
+  else if constexpr (std::is_same_v<OpTy, ReduceTiedOp>)
+    return ReduceTied;
 }();
 
 /// Calls `visit(property, field)` for every property of an instruction op that
@@ -69,10 +71,10 @@ static void zipFields(Properties &props, Inst &inst, Visit visit) {
   visit(props.queue, inst.queue);
   if constexpr (requires { props.payload; })
     visit(props.payload, inst.payload);
-  if constexpr (requires { props.stage; }) {
+  if constexpr (requires { props.stage; })
     visit(props.stage, inst.stage);
+  if constexpr (requires { props.microbatch; })
     visit(props.microbatch, inst.microbatch);
-  }
   if constexpr (requires { props.peer; }) {
     visit(props.peer, inst.peer);
     visit(props.slot, inst.slots[Slot]);
@@ -148,6 +150,8 @@ static Format formatOf(penstock::Op op) {
   switch (op) {
   case Op::AllReduce:
     return {Need::Required, Need::Optional, kCollectiveClauses};
+  case Op::ReduceTied:
+    return {Need::Required, Need::None, kCollectiveClauses};
   case Op::Barrier:
     return {Need::None, Need::None, kCollectiveClauses};
   case Op::Offload:
@@ -476,6 +480,8 @@ Operation *createInstruction(Location loc, const Instruction &inst,
     return create<ReloadOp>(loc, inst, after, ranks);
   case Op::Step:
     return create<StepOp>(loc, inst, after, ranks);
+  case Op::ReduceTied:
+    return create<ReduceTiedOp>(loc, inst, after, ranks);
   }
   llvm_unreachable("unknown instruction");
 }

@@ -2,6 +2,8 @@
 
 #include "penstock/Dialect/Pipe/IR/PipeOps.h"
 
+#include "penstock/Program/Text.h"
+
 #include "Syntax.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -274,8 +276,8 @@ LogicalResult ClusterOp::verify() {
 //===----------------------------------------------------------------------===//
 
 static constexpr StringRef kScheduleClauses[] = {
-    "model", "cluster", "ranks",  "microbatches", "using",
-    "costs", "bytes",   "memory", "link",         "chains"};
+    "model",  "cluster", "ranks",  "microbatches", "using", "costs",  "bytes",
+    "memory", "link",    "chains", "weights",      "tied",  "overlap"};
 
 /// Parses a number for which -1 stands for none: a written -1 is refused here,
 /// other wrong ones by the verifier.
@@ -287,6 +289,22 @@ static ParseResult parseCount(OpAsmParser &parser, StringRef what,
   if (count == -1)
     return parser.emitError(loc) << what << " must be at least 1, got -1";
   return success();
+}
+
+/// Parses `[0, 7] bytes 4096`.
+static ParseResult parseTied(OpAsmParser &parser,
+                             ScheduleOp::Properties &props) {
+  const size_t before = props.tied_stages.size();
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
+        return parseInRange(parser, "tied stage",
+                            props.tied_stages.emplace_back(), 0,
+                            kMaxStages - 1);
+      }))
+    return failure();
+  props.tied_sizes.append({int64_t(props.tied_stages.size() - before), 0});
+  if (failed(parser.parseOptionalKeyword("bytes")))
+    return success();
+  return parseInRange(parser, "bytes", props.tied_sizes.back(), 0, kNoLimit);
 }
 
 ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
@@ -311,11 +329,35 @@ ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
       return parseInRange(parser, "memory", props.memory, 0, kNoLimit);
     case 8:
       return parseTyped(parser, "a #pipe.link", props.link);
-    default:
+    case 9:
       return parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
         return parseInRange(parser, "chain", props.chains.emplace_back(), 0,
                             255);
       });
+    case 10: {
+      SmallVector<double> weights;
+      if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square,
+                                         [&]() -> ParseResult {
+                                           Number weight;
+                                           if (parseNumber(parser, weight))
+                                             return failure();
+                                           weights.push_back(*weight);
+                                           return success();
+                                         }))
+        return failure();
+      props.weights = parser.getBuilder().getDenseF64ArrayAttr(weights);
+      return success();
+    }
+    case 11:
+      return parser.parseCommaSeparatedList(
+          [&] { return parseTied(parser, props); });
+    default: {
+      Number overlap;
+      if (parseNumber(parser, overlap))
+        return failure();
+      props.overlap = parser.getBuilder().getF64FloatAttr(*overlap);
+      return success();
+    }
     }
   };
   return failure(
@@ -341,6 +383,27 @@ void ScheduleOp::print(OpAsmPrinter &printer) {
     llvm::interleaveComma(getChains(), printer);
     printer << "])";
   }
+  if (getWeightsAttr()) {
+    printer << " weights([";
+    llvm::interleaveComma(getWeightsAttr().asArrayRef(), printer,
+                          [&](double w) { printer << formatNumber(w); });
+    printer << "])";
+  }
+  if (!getTiedSizes().empty()) {
+    StringRef separator = " tied(";
+    forEachTied([&](ArrayRef<int32_t> stages, int64_t bytes) {
+      printer << separator << '[';
+      llvm::interleaveComma(stages, printer);
+      printer << ']';
+      if (bytes)
+        printer << " bytes " << bytes;
+      separator = ", ";
+    });
+    printer << ')';
+  }
+  if (getOverlapAttr())
+    printClause(printer, "overlap",
+                formatNumber(getOverlapAttr().getValueAsDouble()));
   if (getMemory() != -1)
     printClause(printer, "memory", getMemory());
   if (getLinkAttr())
@@ -358,6 +421,16 @@ void ScheduleOp::build(OpBuilder &builder, OperationState &state,
                        StringRef name) {
   state.getOrAddProperties<Properties>().sym_name = builder.getStringAttr(name);
   state.addRegion()->emplaceBlock();
+}
+
+void ScheduleOp::forEachTied(
+    llvm::function_ref<void(ArrayRef<int32_t>, int64_t)> fn) {
+  ArrayRef<int32_t> stages = getTiedStages();
+  ArrayRef<int64_t> sizes = getTiedSizes();
+  for (; !sizes.empty(); sizes = sizes.drop_front(2)) {
+    fn(stages.take_front(sizes[0]), sizes[1]);
+    stages = stages.drop_front(sizes[0]);
+  }
 }
 
 LogicalResult ScheduleOp::verify() {
@@ -401,6 +474,19 @@ LogicalResult ScheduleOp::verify() {
       if (failed(checkRange(emit, "chain", chain, 0, 255)))
         return failure();
   }
+  // What the sets hold is checked with the program.
+  int64_t numTied = 0;
+  for (size_t i = 0; i + 1 < getTiedSizes().size(); i += 2) {
+    const int64_t left = int64_t(getTiedStages().size()) - numTied;
+    if (failed(checkRange(emit, "the number of tied stages", getTiedSizes()[i],
+                          0, left)))
+      return failure();
+    numTied += getTiedSizes()[i];
+  }
+  if (getTiedSizes().size() % 2 != 0 ||
+      numTied != int64_t(getTiedStages().size()))
+    return emit() << "tied_sizes must be pairs of a number of stages and a "
+                     "number of bytes, for all of tied_stages";
   return success();
 }
 

@@ -8,6 +8,7 @@
 #ifndef PENSTOCK_LIB_DIALECT_PIPE_IR_SYNTAX_H
 #define PENSTOCK_LIB_DIALECT_PIPE_IR_SYNTAX_H
 
+#include "penstock/Dialect/Pipe/IR/PipeProperties.h"
 #include "penstock/Program/Problem.h"
 
 #include "mlir/IR/OpImplementation.h"
@@ -50,6 +51,9 @@ mlir::ParseResult parseInRange(mlir::AsmParser &parser, llvm::StringRef what,
   value = static_cast<T>(wide);
   return mlir::success();
 }
+
+/// Parses a number, with or without a decimal point. Defined in PipeAttrs.cpp.
+mlir::ParseResult parseNumber(mlir::AsmParser &parser, Number &number);
 
 /// Parses the clauses of an op, `keyword(value)` each, in any order and each at
 /// most once, as long as there are any. `parseValue(i)` parses what stands

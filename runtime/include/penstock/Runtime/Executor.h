@@ -62,8 +62,9 @@ public:
   /// Issues one step and waits for its end. False when the run has failed.
   bool runStep(int64_t step);
 
-  /// Model::loss of the step that has ended. May throw.
-  double loss();
+  /// Model::loss, of the step that has ended, for each micro-batch whose last
+  /// stage is on this rank; `losses` has a place for every one. May throw.
+  void readLosses(std::span<double> losses);
 
   /// Items that have ended since the beginning.
   uint64_t progress() const { return ended.load(std::memory_order_relaxed); }
@@ -84,12 +85,14 @@ private:
     Event event = 0;               ///< that `records`
     uint32_t firstWait = 0, numWaits = 0;
     std::chrono::nanoseconds pace{0}; ///< of a transfer
+    double share = 1; ///< of its own time that each action of an overlap takes
   };
   struct Working;
 
   Error checkPlace(uint32_t index) const;
   Error resolveAction(uint32_t index);
   Error resolveTransport(Item &item);
+  double shareOf(const Item &item) const;
   Result<std::byte *> slot(uint32_t index, unsigned role, int64_t bytes);
   void resolveWaits();
   Error addQueues();

@@ -28,7 +28,10 @@ struct ActionContext {
   const std::byte *gradient = nullptr; ///< gradient of stage + 1
   std::byte *output = nullptr; ///< F: activation of stage; B, I: gradient of it
   std::byte *stash = nullptr;  ///< written by F (R), read by B, I, W
-  void *queue = nullptr;       ///< native handle of the compute queue, if any
+  /// Of this micro-batch in the loss of the step, Problem::weightOf: the last
+  /// stage multiplies the gradient of the loss by it.
+  double weight = 1;
+  void *queue = nullptr; ///< native handle of the compute queue, if any
 };
 
 /// A model, as one rank sees it. All calls of one object come from one queue,
@@ -52,17 +55,30 @@ public:
   virtual void optimizerStep(int32_t stage) = 0;
 
   /// The accumulated weight gradients of `stage`, for all_reduce over the ranks
-  /// that hold copies of it; at the same place during the whole run. Empty: the
-  /// model does not support that.
+  /// that hold copies of it; at the same place during the whole run. Without
+  /// those of tied parameters. Empty: the model does not support that.
   virtual std::span<float> gradients(int32_t stage) {
     (void)stage;
     return {};
   }
+  /// Likewise the gradient of the parameter that tied stages use together, the
+  /// first of them being `firstStage`, for reduce_tied. A rank that holds
+  /// several of them has it once.
+  virtual std::span<float> tiedGradients(int32_t firstStage) {
+    (void)firstStage;
+    return {};
+  }
 
-  /// Mean loss over the micro-batches whose last stage ran on this rank since
-  /// beginStep; NaN when none did. Valid when the queue is idle.
-  virtual double loss() const = 0;
+  /// Loss of a micro-batch whose last stage is on this rank, without its
+  /// weight; NaN when that has not run since beginStep. Valid when the queue is
+  /// idle.
+  virtual double loss(int32_t microbatch) const = 0;
 };
+
+/// Loss of a step from those of all its micro-batches: their sum by weights, or
+/// mean, from the first to the last, so that it does not depend on the
+/// schedule.
+double lossOfStep(const Problem &problem, std::span<const double> losses);
 
 /// Makes the model of one rank of a program; fails when the program's stages do
 /// not suit the model (number of layers, bytes of outputs and stashes).

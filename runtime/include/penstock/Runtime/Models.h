@@ -66,7 +66,7 @@ Result<std::string> printModel(std::string_view description, int32_t numLayers);
 /// micro-batches and no program: what a pipelined run must be equal to.
 class Reference {
 public:
-  /// Takes the numbers of layers and of micro-batches from `problem`.
+  /// Takes the number of layers and the micro-batches from `problem`.
   static Result<Reference> make(std::string_view description,
                                 const std::string &textPath,
                                 const Problem &problem);
@@ -81,11 +81,11 @@ public:
 private:
   using Stash = std::unique_ptr<std::byte, void (*)(void *)>;
   Reference(std::unique_ptr<InspectableModel> model, Stash stash,
-            int32_t numMicrobatches);
+            Problem problem);
 
   std::unique_ptr<InspectableModel> state;
   Stash stash;
-  int32_t numMicrobatches;
+  Problem problem; ///< of one stage
   int64_t nextStep = 0;
 };
 

@@ -20,7 +20,7 @@ namespace penstock::runtime {
 /// A step that all ranks have ended.
 struct StepReport {
   int64_t step = 0;
-  double loss = 0;       ///< mean over all micro-batches; NaN without a loss
+  double loss = 0;       ///< lossOfStep, over all micro-batches
   double seconds = 0;    ///< since the step before ended, or the run began
   double bubbleRate = 0; ///< measured
 };

@@ -220,6 +220,25 @@ def Pipe_AllReduceOp : Pipe_InstructionOp<"all_reduce"> {
     Pipe_Waits:$after);
 }
 
+def Pipe_ReduceTiedOp : Pipe_InstructionOp<"reduce_tied"> {
+  let summary = "sums the gradient of a parameter that stages share over ranks";
+  let description = [{
+    Names the first stage of a set in `tied(...)`. The ranks that hold a stage of
+    the set take part.
+
+    ```mlir
+    reduce_tied 0 ranks(0, 3) bytes(4096)
+    ```
+  }];
+  let arguments = (ins
+    Pipe_Index:$stage,
+    Pipe_Indices:$ranks,
+    Pipe_Bytes:$bytes,
+    Pipe_Comm:$comm,
+    Pipe_Queue:$queue,
+    Pipe_Waits:$after);
+}
+
 def Pipe_BarrierOp : Pipe_InstructionOp<"barrier"> {
   let summary = "ranks meet";
   let description = [{

@@ -86,6 +86,9 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
     | `memory(n)` | bytes that each rank may use |
     | `link(#pipe.link<...>)` | the link between two ranks |
     | `chains([...])` | chain of each micro-batch, for bidirectional schedules |
+    | `weights([...])` | weight of each micro-batch in the loss of the step; without it all have 1 / microbatches |
+    | `tied([0, 7] bytes 4096, ...)` | sets of stages that use one parameter, with the size of its gradient: their ranks add it up |
+    | `overlap(x)` | from 0 to 1: the part of the shorter actions of an `overlap` that the longest one hides; without it none |
 
     What the schedule says itself wins over its model and cluster. Costs are per
     stage: a rank with v stages takes v times as long.
@@ -106,9 +109,19 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
     OptionalAttr<Pipe_BytesAttr>:$bytes,
     DefaultValuedProp<Pipe_IntProp<"int64_t", -1>, "-1">:$memory,
     OptionalAttr<Pipe_LinkAttr>:$link,
-    Pipe_Indices:$chains);
+    Pipe_Indices:$chains,
+    OptionalAttr<DenseF64ArrayAttr>:$weights,
+    // All sets one after the other; of each, the number of stages and the bytes.
+    Pipe_Indices:$tied_stages,
+    Pipe_Sizes:$tied_sizes,
+    OptionalAttr<F64Attr>:$overlap);
   let builders = [
     OpBuilder<(ins "::llvm::StringRef":$name)>];
+  let extraClassDeclaration = [{
+    /// Calls `fn(stages, bytes)` for every set of tied stages.
+    void forEachTied(
+        ::llvm::function_ref<void(::llvm::ArrayRef<int32_t>, int64_t)> fn);
+  }];
   let hasRegionVerifier = 1;
 }
 
