@@ -280,6 +280,7 @@ private:
 
   void layOut();
   void drawRows();
+  void drawIdle(size_t rank);
   void drawRank(size_t rank);
   void drawTransfers();
   void drawAxis(double y);
@@ -397,6 +398,25 @@ void Picture::layOut() {
   width = std::min(width, static_cast<double>(std::max(options.width, 320u)));
 }
 
+/// Between the actions, not behind them: it would shine through the seams of
+/// many narrow ones.
+void Picture::drawIdle(size_t rank) {
+  std::vector<std::pair<double, double>> busy;
+  forEachCell(program, timing, times.exponent, rank, [&](const Cell &cell) {
+    busy.emplace_back(scaled(cell.start), scaled(cell.finish));
+    return true;
+  });
+  std::sort(busy.begin(), busy.end()); // queues may run side by side
+  const double end = scaled(times.makespan);
+  busy.emplace_back(end, end);
+  double now = 0;
+  for (auto [start, finish] : busy) {
+    if (start - now >= 0.01)
+      box(body, left + now, topOf(rank), start - now, height, "url(#idle)");
+    now = std::max(now, finish);
+  }
+}
+
 void Picture::drawRank(size_t rank) {
   const auto &list = program.ranks[rank].instructions;
   Writer boxes, black, white, bar;
@@ -441,7 +461,6 @@ void Picture::drawRank(size_t rank) {
 
 void Picture::drawRows() {
   const size_t numRanks = program.ranks.size();
-  const double end = scaled(times.makespan);
   body << "<g text-anchor=\"end\">\n";
   const auto every = static_cast<size_t>(std::ceil((kFont + 2) / pitch));
   for (size_t rank = 0; rank < numRanks; rank += every)
@@ -449,7 +468,7 @@ void Picture::drawRows() {
          "rank " + std::to_string(rank));
   body << "</g>\n";
   for (size_t rank = 0; rank < numRanks; ++rank)
-    box(body, left, topOf(rank), end, height, "url(#idle)");
+    drawIdle(rank);
   if (options.transfers)
     drawTransfers();
   for (size_t rank = 0; rank < numRanks; ++rank)
@@ -549,7 +568,7 @@ void Picture::drawAxis(double y) {
   body << "<path d=\"M" << left << " " << y << "h" << end << marks.out
        << "\" stroke=\"#333\" stroke-width=\"0.8\" fill=\"none\"/>\n"
           "<g text-anchor=\"end\">\n";
-  text(body, left - 6, y + 10, "time");
+  text(body, left - 10, y + 10, "time");
   body << "</g>\n<g text-anchor=\"middle\">\n" << numbers.out << "</g>\n";
 }
 

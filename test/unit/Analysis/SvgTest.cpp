@@ -38,12 +38,13 @@ struct Picture {
   }
 
   std::vector<std::vector<Box>> boxes; ///< by rank
+  std::vector<std::pair<double, double>> origins;
   std::vector<std::vector<std::pair<double, std::string>>> labels;
   std::vector<size_t> bars;
-  std::vector<Box> idle;
+  std::vector<Box> idle;          ///< in pixels of the picture
   std::vector<std::string> texts; ///< outside of the rows
   double width = 0;
-  bool idleIsBelow = true;
+  double end = 0; ///< of the last action
 };
 
 size_t count(const std::string &text, const std::string &what) {
@@ -66,6 +67,11 @@ Picture::Picture(const std::string &svg) {
     if (line.starts_with("<svg"))
       width = value("width");
     if (line.starts_with("<g transform")) {
+      double x = 0, y = 0;
+      EXPECT_EQ(std::sscanf(attributes["transform"].c_str(),
+                            "translate(%lf,%lf)", &x, &y),
+                2);
+      origins.emplace_back(x, y);
       boxes.emplace_back();
       labels.emplace_back();
       bars.push_back(0);
@@ -78,11 +84,11 @@ Picture::Picture(const std::string &svg) {
     if (line.starts_with("<rect x")) {
       const Box box{value("x"), value("y"), value("width"), value("height"),
                     attributes["fill"]};
-      if (depth > 0)
+      if (depth > 0) {
         boxes.back().push_back(box);
-      else if (box.paint == "url(#idle)") {
+        end = std::max(end, box.x + box.width);
+      } else if (box.paint == "url(#idle)") {
         idle.push_back(box);
-        idleIsBelow &= boxes.empty();
       }
     }
     if (line.starts_with("<text")) {
@@ -135,12 +141,12 @@ bool has(const std::vector<std::string> &texts, const std::string &text) {
   return std::find(texts.begin(), texts.end(), text) != texts.end();
 }
 
-/// Every action has one box, at its time and of its kind's colour.
+/// Every action has one box, at its time and of its kind's colour; between them
+/// it is hatched.
 void expectToScale(const Program &program, const Timing &timing,
                    const Picture &picture) {
   ASSERT_EQ(picture.boxes.size(), program.ranks.size());
-  ASSERT_EQ(picture.idle.size(), program.ranks.size());
-  const double scale = picture.idle[0].width / timing.makespan;
+  const double scale = picture.end / timing.makespan;
   std::map<std::string, Op> kinds;
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const auto &list = program.ranks[r].instructions;
@@ -156,6 +162,22 @@ void expectToScale(const Program &program, const Timing &timing,
                 list[i].op);
     }
     EXPECT_EQ(next, picture.boxes[r].size());
+
+    auto [left, top] = picture.origins[r];
+    std::vector<Box> all = picture.boxes[r];
+    for (Box box : picture.idle)
+      if (box.y == top) {
+        box.x -= left;
+        all.push_back(box);
+      }
+    std::sort(all.begin(), all.end(),
+              [](const Box &a, const Box &b) { return a.x < b.x; });
+    double now = 0;
+    for (const Box &box : all) {
+      EXPECT_NEAR(box.x, now, 0.03);
+      now = box.x + box.width;
+    }
+    EXPECT_NEAR(now, picture.end, 0.03);
   }
 }
 
@@ -173,7 +195,7 @@ TEST(Svg, EveryActionOnceAndToScale) {
         const Picture picture(draw(program, options));
         expectToScale(program, *simulateProgram(program), picture);
         EXPECT_LE(picture.width, width);
-        EXPECT_LE(picture.idle[0].x + picture.idle[0].width, picture.width);
+        EXPECT_LE(picture.origins[0].first + picture.end, picture.width);
       }
 }
 
@@ -190,17 +212,32 @@ TEST(Svg, OrdersAreDrawnInTheModelOfTheLiterature) {
     EXPECT_TRUE(has(picture.texts, text)) << text;
 }
 
-TEST(Svg, IdleTimeIsHatchedBelowTheActions) {
+TEST(Svg, IdleTimeIsHatched) {
   const std::string svg = draw(twoRanks());
-  const Picture picture(svg);
-  ASSERT_EQ(picture.idle.size(), 2u);
-  EXPECT_TRUE(picture.idleIsBelow);
-  EXPECT_EQ(picture.idle[0].width, picture.idle[1].width);
-  // F0F1....B0--..B1--
-  EXPECT_EQ(picture.boxes[0].front().x, 0);
-  EXPECT_NEAR(picture.boxes[0].back().x + picture.boxes[0].back().width,
-              picture.idle[0].width, 0.01);
   EXPECT_EQ(count(svg, "<pattern id=\"idle\""), 1u);
+  const Picture picture(svg);
+  // F0F1....B0--..B1-- and ..F0B0--F1B1--....
+  ASSERT_EQ(picture.idle.size(), 4u);
+  const double unit = picture.boxes[0][0].width;
+  const double expected[][2] = {{2, 2}, {6, 1}, {0, 1}, {7, 2}};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(picture.idle[i].x - picture.origins[0].first,
+                expected[i][0] * unit, 0.02);
+    EXPECT_NEAR(picture.idle[i].width, expected[i][1] * unit, 0.02);
+    EXPECT_EQ(picture.idle[i].y, picture.origins[i / 2].second);
+  }
+}
+
+/// Queues of a rank may run side by side; its idle time is where none does.
+TEST(Svg, IdleTimeOfSeveralQueues) {
+  Program program = makeProgram(1, 3);
+  program.problem.stages[0].cost.forward = 4;
+  RankBuilder rank(program, 0);
+  rank.f(0, 0).onQueue(1).b(0, 0).onQueue(0).f(0, 1).f(0, 2);
+  rank.onQueue(1).after({3}).b(0, 1).b(0, 2);
+  const Picture picture(draw(program));
+  EXPECT_EQ(picture.boxes[0].size(), 6u);
+  EXPECT_TRUE(picture.idle.empty());
 }
 
 TEST(Svg, TheActionsOfAnOverlapShareTheirTime) {
@@ -330,11 +367,11 @@ TEST(Svg, AnArrowGoesFromTheEndOfTheActionToTheStartOfItsReader) {
                         &x1, &y1),
             4);
   const Box &sender = picture.boxes[0][0], &reader = picture.boxes[1][0];
-  const double left = picture.idle[0].x;
+  const double left = picture.origins[0].first;
   EXPECT_NEAR(x0, left + sender.x + sender.width, 2);
   EXPECT_NEAR(x1, left + reader.x, 8); // and the head
-  EXPECT_NEAR(y0, picture.idle[0].y + sender.height, 0.02);
-  EXPECT_LT(y1, picture.idle[1].y);
+  EXPECT_NEAR(y0, picture.origins[0].second + sender.height, 0.02);
+  EXPECT_LT(y1, picture.origins[1].second);
   EXPECT_GT(y1, y0);
 }
 
@@ -443,7 +480,7 @@ TEST(Svg, ManyRanksAreThinRows) {
   EXPECT_EQ(picture.boxes.size(), 300u);
   EXPECT_TRUE(has(picture.texts, "rank 0"));
   EXPECT_FALSE(has(picture.texts, "rank 1"));
-  EXPECT_LT(picture.idle[299].y, 1400);
+  EXPECT_LT(picture.origins[299].second, 1400);
 }
 
 TEST(Svg, AnyFiniteTime) {
