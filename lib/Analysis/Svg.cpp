@@ -75,8 +75,8 @@ size_t characterLength(std::string_view text) {
              : length;
 }
 
-/// The text as XML, and how many characters it shows: at most `most`, then
-/// ends in an ellipsis. What is no character becomes U+FFFD.
+/// The text as XML: at most `most` characters, of which the last is an ellipsis
+/// when there are more. What is no character becomes U+FFFD.
 std::string escaped(std::string_view text, size_t most = ~size_t(0)) {
   std::string xml;
   for (size_t count = 0; !text.empty(); ++count) {
@@ -419,7 +419,7 @@ void Picture::drawIdle(size_t rank) {
 
 void Picture::drawRank(size_t rank) {
   const auto &list = program.ranks[rank].instructions;
-  Writer boxes, black, white, bar;
+  Writer boxes, black, white, lines;
   forEachCell(program, timing, times.exponent, rank, [&](const Cell &cell) {
     const double x = scaled(cell.start);
     const double w = scaled(cell.finish) - x;
@@ -432,7 +432,7 @@ void Picture::drawRank(size_t rank) {
       box(boxes, x, y, w, h, fill.paint);
       const bool barred = bars && h >= 8;
       if (barred)
-        this->bar(bar, x, y + h, w, part);
+        bar(lines, x, y + h, w, part);
       std::string label = labelOf(inst, labels);
       if (labels == Labels::None)
         label = labelOf(inst, Labels::Numbers);
@@ -448,8 +448,8 @@ void Picture::drawRank(size_t rank) {
        << ")\">\n<g stroke=\"#333\" stroke-width=\"" << (outlines ? "0.6" : "0")
        << "\">\n"
        << boxes.out << "</g>\n";
-  if (!bar.out.empty())
-    body << "<path d=\"" << bar.out
+  if (!lines.out.empty())
+    body << "<path d=\"" << lines.out
          << "\" stroke=\"#222\" stroke-width=\"3\"/>\n";
   if (!black.out.empty())
     body << "<g text-anchor=\"middle\">\n" << black.out << "</g>\n";
