@@ -2,6 +2,7 @@
 
 #include "penstock/Target/Translations.h"
 #include "penstock/Analysis/Certify.h"
+#include "penstock/Analysis/Svg.h"
 #include "penstock/Analysis/Timeline.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Dialect/Pipe/IR/Convert.h"
@@ -38,6 +39,21 @@ static llvm::cl::opt<unsigned> &columns() {
   static llvm::cl::opt<unsigned> option(
       "columns", llvm::cl::desc("Longest line of --pipe-to-text"),
       llvm::cl::init(160));
+  return option;
+}
+
+/// How a picture looks.
+static llvm::cl::opt<unsigned> &svgWidth() {
+  static llvm::cl::opt<unsigned> option(
+      "svg-width",
+      llvm::cl::desc("Largest width of --pipe-to-svg in pixels, at least 320"),
+      llvm::cl::init(SvgOptions().width));
+  return option;
+}
+static llvm::cl::opt<bool> &svgTransfers() {
+  static llvm::cl::opt<bool> option(
+      "svg-transfers",
+      llvm::cl::desc("Draw an arrow for each transfer in --pipe-to-svg"));
   return option;
 }
 
@@ -150,26 +166,60 @@ static LogicalResult toReport(Operation *module, raw_ostream &os) {
   return success();
 }
 
+/// When everything happens: of an order in the literature's model, of a program
+/// as it stands.
+static FailureOr<Timing> simulate(const ExtractedProgram &extracted) {
+  const Program &program = extracted.program;
+  std::optional<Timing> timing =
+      program.isOrder() ? simulateOrder(program) : simulateProgram(program);
+  ScheduleOp op = extracted.schedule;
+  if (!timing)
+    return emitError(op.getLoc())
+               << "schedule @" << op.getSymName()
+               << " cannot run to its end; penstock-opt --pipe-verify says why",
+           failure();
+  return std::move(*timing);
+}
+
+/// The name of the schedule, and of its family.
+static std::string titleOf(ScheduleOp op) {
+  std::string title = op.getSymName().str();
+  if (ScheduleFamilyAttrInterface family = op.getFamilyAttr())
+    llvm::raw_string_ostream(title) << ' ' << family;
+  return title;
+}
+
 static LogicalResult toText(Operation *module, raw_ostream &os) {
   FailureOr<ExtractedProgram> extracted = extract(module);
   if (failed(extracted))
     return failure();
+  FailureOr<Timing> timing = simulate(*extracted);
+  if (failed(timing))
+    return failure();
   const Program &program = extracted->program;
-  std::optional<Timing> timing =
-      program.isOrder() ? simulateOrder(program) : simulateProgram(program);
-  ScheduleOp op = extracted->schedule;
-  if (!timing)
-    return emitError(op.getLoc())
-           << "schedule @" << op.getSymName()
-           << " cannot run to its end; penstock-opt --pipe-verify says why";
-  os << op.getSymName();
-  if (ScheduleFamilyAttrInterface family = op.getFamilyAttr())
-    os << ' ' << family;
-  os << ": p = " << program.problem.numRanks
-     << ", m = " << program.problem.numMicrobatches << ", makespan "
-     << formatRounded(timing->makespan) << ", bubble rate "
-     << llvm::formatv("{0:F4}", timing->bubbleRate) << '\n'
+  os << titleOf(extracted->schedule) << ": " << describeTiming(program, *timing)
+     << '\n'
      << renderTimeline(program, *timing, columns());
+  return success();
+}
+
+static LogicalResult toSvg(Operation *module, raw_ostream &os) {
+  FailureOr<ExtractedProgram> extracted = extract(module);
+  if (failed(extracted))
+    return failure();
+  FailureOr<Timing> timing = simulate(*extracted);
+  if (failed(timing))
+    return failure();
+  ScheduleOp op = extracted->schedule;
+  SvgOptions options;
+  options.title = titleOf(op);
+  options.transfers = svgTransfers();
+  options.width = svgWidth();
+  Result<std::string> svg = renderSvg(extracted->program, *timing, options);
+  if (!svg)
+    return emitError(op.getLoc())
+           << "schedule @" << op.getSymName() << ": " << svg.message();
+  os << *svg;
   return success();
 }
 
@@ -312,6 +362,8 @@ void penstock::registerTranslations() {
   using namespace pipe;
   scheduleName();
   columns();
+  svgWidth();
+  svgTransfers();
   fifo();
   torchBlanks();
   torchActiveStages();
@@ -325,6 +377,9 @@ void penstock::registerTranslations() {
   TranslateFromMLIRRegistration("pipe-to-text",
                                 "Draw a simulated timeline as plain text",
                                 toText, dialects);
+  TranslateFromMLIRRegistration("pipe-to-svg",
+                                "Draw a simulated timeline as a picture (SVG)",
+                                toSvg, dialects);
   TranslateFromMLIRRegistration("pipe-to-report",
                                 "Write time, memory and verdicts as JSON",
                                 toReport, dialects);

@@ -13,6 +13,10 @@
 
 namespace penstock {
 
+/// "p = 4, m = 8, makespan 33.0, bubble rate 0.2727": what stands over a
+/// timeline.
+std::string describeTiming(const Program &program, const Timing &timing);
+
 /// Draws the actions of every rank to scale, with letter and micro-batch, and
 /// the time below; a dot is idle time:
 ///

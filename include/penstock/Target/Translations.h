@@ -1,7 +1,7 @@
 //===- Translations.h - In and out of the compiler --------------*- C++ -*-===//
 //
 // The translations of penstock-translate: --pipe-to-program, --pipe-to-text,
-// --pipe-to-report, --pipe-to-torch-csv, --program-to-pipe and
+// --pipe-to-svg, --pipe-to-report, --pipe-to-torch-csv, --program-to-pipe and
 // --torch-csv-to-pipe.
 //
 //===----------------------------------------------------------------------===//
