@@ -42,6 +42,12 @@ public:
         else if (usesParameters(insts[i].op))
           enterUse({r, i}, insts[i]);
     }
+    if (hasForward && !hasBackward) {
+      findings.add({}, "there are forwards and no backward at all; only "
+                       "schedules for training are verified, so add the "
+                       "backwards");
+      return;
+    }
     for (int32_t s = 0; s < problem.numStages(); ++s)
       for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb) {
         if (findings.full())
@@ -81,6 +87,7 @@ private:
     }
     if (inst.op == Op::Recompute)
       return;
+    (inst.op == Op::Forward ? hasForward : hasBackward) = true;
     if (inst.op == Op::Forward && inst.stage == problem.numStages() - 1)
       enterLoss(site, inst.microbatch);
     uint32_t &first =
@@ -355,6 +362,7 @@ private:
   Site firstSum;
   uint32_t lastLoss = kAbsent; ///< last forward of the last stage on this rank
   bool isOutOfOrder = false;   ///< some loss is; one is enough to say so
+  bool hasForward = false, hasBackward = false;
 };
 
 } // namespace

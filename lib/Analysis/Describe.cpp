@@ -78,9 +78,9 @@ std::vector<Note> penstock::notesOfCycle(const Program &program,
 /// The repair that has been checked, if there is one.
 static std::string describeRepair(const Program &program,
                                   const DeadlockResult &result,
-                                  const Semantics &semantics) {
+                                  const Semantics &semantics, bool canGroup) {
   const std::optional<Repair> repair =
-      proposeRepair(program, result, semantics);
+      proposeRepair(program, result, semantics, canGroup);
   if (!repair)
     return "No repair is known that leaves the data in place.";
   if (repair->edits.empty())
@@ -196,14 +196,14 @@ static std::string describeDemand(const Program &program, Semantics semantics,
 
 Finding penstock::describeDeadlock(const Program &program,
                                    const DeadlockResult &result,
-                                   const Semantics &semantics) {
-  return describeDeadlock(program, result, semantics,
+                                   const Semantics &semantics, bool canGroup) {
+  return describeDeadlock(program, result, semantics, canGroup,
                           capacityNeed(program, semantics));
 }
 
 Finding penstock::describeDeadlock(const Program &program,
                                    const DeadlockResult &result,
-                                   const Semantics &semantics,
+                                   const Semantics &semantics, bool canGroup,
                                    const CapacityNeed &need) {
   Finding finding;
   finding.rule = Rule::Deadlock;
@@ -211,7 +211,7 @@ Finding penstock::describeDeadlock(const Program &program,
   if (!result.cycle.empty()) {
     finding.site = result.cycle[0];
     finding.message += describeCycle(program, result.cycle) + ". " +
-                       describeRepair(program, result, semantics);
+                       describeRepair(program, result, semantics, canGroup);
     finding.notes = notesOfCycle(program, result.cycle);
   } else if (!result.unmatched.empty()) {
     finding.site = result.unmatched[0];

@@ -23,7 +23,8 @@ std::vector<Note> notesOfCycle(const Program &program,
                                const std::vector<Site> &cycle);
 /// describeDeadlock, for those who know capacityNeed() already.
 Finding describeDeadlock(const Program &program, const DeadlockResult &result,
-                         const Semantics &semantics, const CapacityNeed &need);
+                         const Semantics &semantics, bool canGroup,
+                         const CapacityNeed &need);
 /// "`send activation 0 mb 1 to 1`"
 std::string quoted(const Program &program, Site site);
 

@@ -88,12 +88,13 @@ size_t numEnded(const DeadlockResult &result) {
 class Proposer {
 public:
   Proposer(const Program &program, const DeadlockResult &result,
-           const Semantics &semantics)
+           const Semantics &semantics, bool canGroup)
       : program(program), result(result), semantics(semantics),
-        before(numEnded(result)), oldCycle(namesOf(program, result.cycle)),
-        copy(program), maxChecks(std::clamp(kCheckedInstructions /
-                                                (program.numInstructions() + 1),
-                                            kMinChecks, kMaxChecks)) {}
+        canGroup(canGroup), before(numEnded(result)),
+        oldCycle(namesOf(program, result.cycle)), copy(program),
+        maxChecks(
+            std::clamp(kCheckedInstructions / (program.numInstructions() + 1),
+                       kMinChecks, kMaxChecks)) {}
 
   std::optional<Repair> run();
 
@@ -132,6 +133,7 @@ private:
   const Program &program;
   const DeadlockResult &result;
   const Semantics semantics;
+  const bool canGroup;
   const size_t before; ///< instructions that end without a repair
   const std::vector<std::string> oldCycle;
   Program copy;
@@ -414,7 +416,7 @@ std::optional<Repair> Proposer::run() {
   std::vector<Edit> groups;
   std::vector<int32_t> ranks;
   for (const Place &place : backs)
-    if (std::optional<Edit> edit = group(place)) {
+    if (std::optional<Edit> edit = canGroup ? group(place) : std::nullopt) {
       groups.push_back(*edit);
       ranks.push_back(place.rank);
     }
@@ -446,10 +448,12 @@ std::optional<Repair> Proposer::run() {
 
 std::optional<Repair> penstock::proposeRepair(const Program &program,
                                               const DeadlockResult &result,
-                                              const Semantics &semantics) {
+                                              const Semantics &semantics,
+                                              bool canGroup) {
   if (result.ok || result.cycle.empty())
     return std::nullopt;
-  if (std::optional<Repair> repair = Proposer(program, result, semantics).run())
+  if (std::optional<Repair> repair =
+          Proposer(program, result, semantics, canGroup).run())
     return repair;
   const std::optional<int64_t> capacity = minCapacity(program, semantics);
   if (!capacity || *capacity == 0)

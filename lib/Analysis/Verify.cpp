@@ -103,8 +103,8 @@ static void checkDeadlocks(const Program &program, const Channels &channels,
     verdict.minCapacity = 0; // Closure implies documented.
   } else {
     CapacityNeed need = capacityNeed(program, channels, Semantics::Documented);
-    verdict.findings.push_back(
-        describeDeadlock(program, closure, Semantics::Closure, need));
+    verdict.findings.push_back(describeDeadlock(
+        program, closure, Semantics::Closure, options.canGroup, need));
     verdict.minCapacity = need.least;
     verdict.buffers = std::move(need.channels);
   }
@@ -118,7 +118,8 @@ static void checkDeadlocks(const Program &program, const Channels &channels,
     inOrder = checkDeadlock(program, channels, serialised);
   verdict.serialisedOk = inOrder.ok;
   if (closure.ok && !inOrder.ok) {
-    Finding warning = describeDeadlock(program, inOrder, serialised);
+    Finding warning =
+        describeDeadlock(program, inOrder, serialised, options.canGroup);
     warning.message = "needs queues that really run side by side, which no "
                       "device promises: " +
                       warning.message;
@@ -130,7 +131,8 @@ static void checkDeadlocks(const Program &program, const Channels &channels,
       continue; // as above
     const DeadlockResult result = checkDeadlock(program, channels, semantics);
     if (!result.ok)
-      verdict.findings.push_back(describeDeadlock(program, result, semantics));
+      verdict.findings.push_back(
+          describeDeadlock(program, result, semantics, options.canGroup));
   }
 }
 

@@ -15,6 +15,7 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <sstream>
 
 using namespace penstock;
 
@@ -501,6 +502,46 @@ std::string penstock::torchText(const Instruction &inst) {
   std::string text = std::to_string(localStageOf(inst));
   text += op->word;
   return hasMicrobatch(inst.op) ? text + std::to_string(inst.microbatch) : text;
+}
+
+/// Reads what describe() has written; nothing if it is something else.
+static std::optional<Instruction> parseInstruction(std::string_view text) {
+  std::istringstream words{std::string(text)};
+  std::string word;
+  words >> word;
+  Instruction inst;
+  unsigned op = 0;
+  while (op < kNumOps && mnemonic(static_cast<Op>(op)) != word)
+    ++op;
+  if (op == kNumOps)
+    return std::nullopt;
+  inst.op = static_cast<Op>(op);
+  if (isTransfer(inst.op)) {
+    words >> word;
+    inst.payload =
+        word == "activation" ? Payload::Activation : Payload::Gradient;
+  }
+  words >> inst.stage;
+  if (words >> word && word == "mb")
+    words >> inst.microbatch;
+  return inst;
+}
+
+std::string penstock::inTorchWords(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t open = std::min(text.find('`', at), text.size());
+    const size_t close = std::min(text.find('`', open + 1), text.size());
+    out += text.substr(at, open - at);
+    if (open == text.size())
+      break;
+    const std::string_view quoted = text.substr(open + 1, close - open - 1);
+    const std::optional<Instruction> inst = parseInstruction(quoted);
+    const std::string word = inst ? torchText(*inst) : "";
+    out += '`' + (word.empty() ? std::string(quoted) : word) + '`';
+    at = close + 1;
+  }
+  return out;
 }
 
 static uint32_t itemBegin(const std::vector<Instruction> &insts, uint32_t i) {

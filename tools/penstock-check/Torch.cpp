@@ -47,6 +47,21 @@ std::string inWords(const Verdict &verdict, bool deadlock) {
   return deadlock ? "deadlock; " + diagnosis(verdict) : "refused";
 }
 
+/// torch has no groups in a file, and other names for what runs.
+Verdict verifyForTorch(const Program &program, bool order) {
+  VerifyOptions options;
+  options.order = order;
+  options.canGroup = false;
+  Verdict verdict = verify(program, options);
+  for (auto *findings : {&verdict.findings, &verdict.warnings})
+    for (Finding &finding : *findings) {
+      finding.message = inTorchWords(finding.message);
+      for (Note &note : finding.notes)
+        note.text = inTorchWords(note.text);
+    }
+  return verdict;
+}
+
 } // namespace
 
 ExitStatus check::checkTorchFile(const Options &options) {
@@ -84,9 +99,7 @@ ExitStatus check::checkTorchFile(const Options &options) {
   std::vector<FifoVerdict> verdicts;
   std::optional<Verdict> deciding;
   if (!isProgram) {
-    VerifyOptions verifyOptions;
-    verifyOptions.order = isOrder;
-    deciding = verify(program, verifyOptions);
+    deciding = verifyForTorch(program, isOrder);
   } else {
     for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge}) {
       if (const Status status = setFifos(program, fifo); !status) {
@@ -95,7 +108,7 @@ ExitStatus check::checkTorchFile(const Options &options) {
                              status.message());
         continue; // only very wide schedules have too many
       }
-      verdicts.push_back({fifo, verify(program)});
+      verdicts.push_back({fifo, verifyForTorch(program, false)});
       if (fifo == options.fifo)
         deciding = verdicts.back().verdict;
     }

@@ -46,10 +46,12 @@ struct Repair {
 };
 
 /// A checked repair of the deadlock that checkDeadlock() has found, if one is
-/// known. Linear in the program; tries a bounded number of changes.
+/// known; one that makes no groups if those who issue the program cannot.
+/// Linear in the program; tries a bounded number of changes.
 std::optional<Repair>
 proposeRepair(const Program &program, const DeadlockResult &result,
-              const Semantics &semantics = Semantics::Closure);
+              const Semantics &semantics = Semantics::Closure,
+              bool canGroup = true);
 
 /// Changes the program as proposed for it.
 void apply(Program &program, const Repair &repair);

@@ -159,7 +159,7 @@ DeadlockResult explainBlocked(const Program &program,
 /// with a repair (Repair.h); one note per entry, and how far the ranks come.
 /// The runtime's watchdog uses the same words.
 Finding describeDeadlock(const Program &program, const DeadlockResult &result,
-                         const Semantics &semantics);
+                         const Semantics &semantics, bool canGroup = true);
 
 /// Smallest k such that the program terminates when a send may run k messages
 /// ahead of its receive; 0: rendezvous suffices; nullopt: no k suffices. The
@@ -201,6 +201,9 @@ struct VerifyOptions {
   /// Where the program has a certificate, check that (Certificate.h) instead of
   /// searching for a deadlock. One that does not hold is a finding.
   bool useCertificate = false;
+  /// Whether those who issue the program can issue transfers as a group. If
+  /// not, repairs do without.
+  bool canGroup = true;
   /// Findings to collect per rule before giving up on it.
   unsigned maxFindings = 16;
   /// Under these the program must end as well as under closure.

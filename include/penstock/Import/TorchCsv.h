@@ -73,6 +73,10 @@ std::string torchCell(const Program &program, Site site);
 /// "rank 1, cell 4 (1SEND_F0)"
 std::string describeCell(const TorchTable &table, Site site);
 
+/// The text with every quoted instruction, such as `send activation 0 mb 1 to
+/// 1`, as the action that it is in torch: `0SEND_F1`.
+std::string inTorchWords(std::string_view text);
+
 /// What the verifier does not know and torch does not say: gradients that are
 /// never reduced.
 std::vector<Finding> torchWarnings(const TorchTable &table);

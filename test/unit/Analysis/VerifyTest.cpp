@@ -465,6 +465,16 @@ TEST(Completeness, CopiesAddUpTheirGradients) {
   EXPECT_TRUE(verify(program).accepted());
 }
 
+TEST(Completeness, ForwardsOnly) {
+  Program program = makeProgram(1, 3);
+  RankBuilder(program, 0).f(0, 0).f(0, 1).f(0, 2);
+  const Verdict verdict = verify(program);
+  ASSERT_EQ(numFindings(verdict, Rule::Completeness), 1u);
+  expectFinding(verdict, Rule::Completeness, {},
+                "there are forwards and no backward at all; only schedules for "
+                "training are verified, so add the backwards");
+}
+
 TEST(Completeness, TiedStagesAddUpTheirGradient) {
   auto make = [](bool onRank1) {
     Program program = makeProgram(3, 1);
@@ -481,7 +491,8 @@ TEST(Completeness, TiedStagesAddUpTheirGradient) {
     RankBuilder(program, 2).recvAct(1, 0, 1).f(2, 0).b(2, 0).sendGrad(2, 0, 1);
     for (int32_t rank : {0, 1, 2}) {
       if (rank != 1 || onRank1) {
-        RankBuilder(program, rank).collective(Op::ReduceTied, 0, onRank1 ? -1 : 0);
+        RankBuilder(program, rank)
+            .collective(Op::ReduceTied, 0, onRank1 ? -1 : 0);
         Instruction &sum = program.ranks[rank].instructions.back();
         sum.bytes = 4;
         sum.comm = 1;

@@ -386,4 +386,19 @@ TEST(TorchCsv, Warnings) {
             "each stage");
 }
 
+TEST(TorchCsv, Words) {
+  EXPECT_EQ(inTorchWords("rank 0 waits in `send activation 0 mb 1 to 1`, which "
+                         "waits for rank 1's `recv activation 0 mb 1 from 0`"),
+            "rank 0 waits in `0SEND_F1`, which waits for rank 1's `1RECV_F1`");
+  EXPECT_EQ(inTorchWords("`send gradient 1 mb 0 to 0` `recv gradient 1 mb 12 "
+                         "from 1` `forward 0 mb 3` `backward_input 2 mb 3`"),
+            "`1SEND_B0` `0RECV_B12` `0F3` `2I3`");
+  EXPECT_EQ(inTorchWords("`unshard 3` `reduce_grad 1`"),
+            "`3UNSHARD` `1REDUCE_GRAD`");
+  // What torch has no word for, and what is no instruction.
+  for (const char *text : {"", "no quotes", "`barrier` and `step 1`", "`2BW0`",
+                           "`all_reduce 0`", "``", "` `"})
+    EXPECT_EQ(inTorchWords(text), text);
+}
+
 } // namespace
