@@ -99,6 +99,8 @@ ProgramHash penstock::hashProgram(const Program &program) {
   hasher.addRange(problem.name);
   hasher.add(problem.numRanks);
   hasher.add(problem.numMicrobatches);
+  if (problem.slices != 1) // version 2
+    hasher.add(problem.slices);
   hasher.addRange(problem.stages);
   hasher.addRange(problem.placement);
   hasher.addRange(problem.chains);
@@ -207,11 +209,12 @@ void build(Builder &builder, const Program &program) {
   auto members = writeScalars(builder, setMembers);
   file::FinishSizePrefixedProgramBuffer(
       builder,
-      file::CreateProgram(builder, kProgramFileVersion, &fileHash, name,
+      file::CreateProgram(builder, problem.slices == 1 ? 1 : 2, &fileHash, name,
                           problem.numMicrobatches, stages, placement, chains,
                           problem.link.latency, problem.link.bytesPerTime,
                           problem.memory, rankOffsets, ends, members,
-                          hasCertificate(program) ? &timesHash : nullptr));
+                          hasCertificate(program) ? &timesHash : nullptr,
+                          problem.slices == 1 ? 0 : problem.slices));
 }
 
 /// What every program in a file fulfils. A message begins with the place.
@@ -353,6 +356,7 @@ public:
     if (from.name())
       problem.name = from.name()->str();
     problem.numMicrobatches = from.num_microbatches();
+    problem.slices = from.slices() == 0 ? 1 : from.slices();
     copy(from.stages(), problem.stages);
     copy(from.placement(), problem.placement);
     copy(from.chains(), problem.chains);
