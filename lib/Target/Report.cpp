@@ -15,6 +15,7 @@ static json::Value ranksOf(const Timing &timing) {
   for (const RankTiming &rank : timing.ranks)
     ranks.push_back(json::Object{{"busy", rank.busy},
                                  {"peak_activations", rank.peakActivations},
+                                 {"weight_versions", rank.peakVersions},
                                  {"peak_bytes", rank.peakBytes}});
   return ranks;
 }
@@ -39,7 +40,8 @@ json::Value reportOf(const Program &program, llvm::StringRef schedule) {
       {"schedule", schedule},
       {"ranks", program.problem.numRanks},
       {"stages", program.problem.numStages()},
-      {"microbatches", program.problem.numMicrobatches},
+      {"microbatches", program.problem.numWholeMicrobatches()},
+      {"slices", program.problem.slices},
       {"instructions", static_cast<int64_t>(program.numInstructions())},
       {"order", timesOf(order)},
       {"program", nullptr},

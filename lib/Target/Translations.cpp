@@ -42,8 +42,7 @@ static llvm::cl::opt<unsigned> &columns() {
 /// How torch issues the transfers of a schedule.
 static llvm::cl::opt<Fifo> &fifo() {
   static llvm::cl::opt<Fifo> option(
-      "fifo",
-      llvm::cl::desc("What the transfers of --torch-csv-to-pipe share"),
+      "fifo", llvm::cl::desc("What the transfers of --torch-csv-to-pipe share"),
       llvm::cl::values(
           clEnumValN(Fifo::Rank, "rank", "one FIFO per rank (default)"),
           clEnumValN(Fifo::Pair, "pair", "one FIFO per pair of ranks"),
@@ -138,7 +137,7 @@ static LogicalResult toText(Operation *module, raw_ostream &os) {
   if (ScheduleFamilyAttrInterface family = op.getFamilyAttr())
     os << ' ' << family;
   os << ": p = " << program.problem.numRanks
-     << ", m = " << program.problem.numMicrobatches << ", makespan "
+     << ", m = " << program.problem.numWholeMicrobatches() << ", makespan "
      << formatRounded(timing->makespan) << ", bubble rate "
      << llvm::formatv("{0:F4}", timing->bubbleRate) << '\n'
      << renderTimeline(program, *timing, columns());

@@ -129,7 +129,8 @@ Json check::toJson(const Report &report) {
   json["name"] = problem.name;
   json["ranks"] = problem.numRanks;
   json["stages"] = problem.stages.size();
-  json["microbatches"] = problem.numMicrobatches;
+  json["microbatches"] = problem.numWholeMicrobatches();
+  json["slices"] = problem.slices;
   json["instructions"] = report.program.numInstructions();
   return json;
 }

@@ -274,8 +274,8 @@ LogicalResult ClusterOp::verify() {
 //===----------------------------------------------------------------------===//
 
 static constexpr StringRef kScheduleClauses[] = {
-    "model", "cluster", "ranks",  "microbatches", "using",
-    "costs", "bytes",   "memory", "link",         "chains"};
+    "model", "cluster", "ranks", "microbatches", "using", "costs",
+    "bytes", "memory",  "link",  "slices",       "chains"};
 
 /// Parses a number for which -1 stands for none: a written -1 is refused here,
 /// other wrong ones by the verifier.
@@ -311,6 +311,8 @@ ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
       return parseInRange(parser, "memory", props.memory, 0, kNoLimit);
     case 8:
       return parseTyped(parser, "a #pipe.link", props.link);
+    case 9:
+      return parseCount(parser, "slices", props.slices);
     default:
       return parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
         return parseInRange(parser, "chain", props.chains.emplace_back(), 0,
@@ -336,6 +338,8 @@ void ScheduleOp::print(OpAsmPrinter &printer) {
     printClause(printer, "ranks", getRanks());
   if (getMicrobatches() != -1)
     printClause(printer, "microbatches", getMicrobatches());
+  if (getSlices() != -1)
+    printClause(printer, "slices", getSlices());
   if (!getChains().empty()) {
     printer << " chains([";
     llvm::interleaveComma(getChains(), printer);
@@ -376,6 +380,9 @@ LogicalResult ScheduleOp::verify() {
   if (getMicrobatches() != -1 &&
       failed(checkRange(emit, "microbatches", getMicrobatches(), 1,
                         kMaxMicrobatches)))
+    return failure();
+  if (getSlices() != -1 &&
+      failed(checkRange(emit, "slices", getSlices(), 1, kMaxMicrobatches)))
     return failure();
   if (failed(checkRange(emit, "memory", getMemory(), -1, kNoLimit)))
     return failure();
