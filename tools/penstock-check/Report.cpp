@@ -130,7 +130,8 @@ Json check::toJson(const Report &report) {
   json["ranks"] = problem.numRanks;
   json["stages"] = problem.stages.size();
   json["microbatches"] = problem.numWholeMicrobatches();
-  json["slices"] = problem.slices;
+  if (problem.slices > 1)
+    json["slices"] = problem.slices;
   json["instructions"] = report.program.numInstructions();
   return json;
 }

@@ -42,6 +42,8 @@ inline const PlacedFamily kNaive{"naive", naive}, kGPipe{"gpipe", gpipe},
 inline const PlacedFamily kPipeDream{"pipedream", pipeDream},
     kPipeDream2BW{"pipedream_2bw",
                   [](const Problem &problem) { return pipeDream2BW(problem); }};
+/// Two slices of every micro-batch.
+inline const PlacedFamily kSeq1F1B{"seq_1f1b", seq1F1B, 1, Shape::Loop, 2};
 
 /// Each stage adds up its gradients in the order of the micro-batches.
 inline const PlacedFamily kInOrder[] = {
@@ -69,7 +71,7 @@ inline const PlacedFamily kInAnotherOrder[] = {
        return gpipe(problem, {.descending = true, .recompute = true});
      }},
     {"breadth_first", breadthFirst, 2},
-    {"seq_1f1b", seq1F1B, 1, Shape::Loop, 2},
+    kSeq1F1B,
     {"dualpipe", dualPipe, 1, Shape::BothWays},
     {"chimera", chimera, 1, Shape::BothWays},
 };
