@@ -53,7 +53,11 @@ public:
         if (findings.full())
           return;
         checkPair(s, mb);
+        if (mb % problem.slices != 0)
+          checkSlices(s, mb);
       }
+    if (stepsOnTheWay)
+      checkStepsOnTheWay();
     checkUses(Op::ReduceGrad, reductions);
     checkUses(Op::Step, steps);
     if (!isOrder) // which has no sums yet
@@ -160,6 +164,7 @@ private:
     if (!isStep && !isSum && inst.op != Op::ReduceGrad)
       return;
     if (inst.microbatch >= 0) {
+      stepsOnTheWay |= isStep;
       if (isStep || isSum)
         checkHasNoSum(site, inst);
       return;
@@ -348,6 +353,106 @@ private:
     order(w, i == kAbsent ? f : i, i == kAbsent ? 0 : 2);
   }
 
+  /// Steps for single micro-batches: each uses the gradients that came since
+  /// the step before, that of its micro-batch among them, and none is left
+  /// over.
+  void checkStepsOnTheWay() {
+    struct StageSteps {
+      Site first, last; ///< for single micro-batches
+      Site gradient;    ///< the latest B or W
+    };
+    std::vector<StageSteps> stages(problem.stages.size());
+    for (int32_t r = 0; r < problem.numRanks && !findings.full(); ++r) {
+      const auto &insts = program.ranks[r].instructions;
+      for (uint32_t i = 0; i < insts.size(); ++i) {
+        const Instruction &inst = insts[i];
+        if (inst.op != Op::Step || inst.microbatch < 0)
+          continue;
+        StageSteps &stage = stages[inst.stage];
+        if (problem.rankOf(inst.stage, inst.microbatch) == r)
+          checkStep({r, i}, inst, stage.last);
+        if (stage.last.rank < 0)
+          stage.first = {r, i};
+        stage.last = {r, i};
+      }
+    }
+    Site some;
+    for (const StageSteps &stage : stages)
+      if (some.rank < 0)
+        some = stage.first;
+    for (int32_t r = 0; r < problem.numRanks; ++r) {
+      const auto &insts = program.ranks[r].instructions;
+      for (uint32_t i = 0; i < insts.size(); ++i)
+        if (insts[i].op == Op::Backward || insts[i].op == Op::BackwardWeight)
+          stages[insts[i].stage].gradient = {r, i};
+        else if (insts[i].op == Op::Step && insts[i].microbatch < 0)
+          findings.add({r, i},
+                       "is for the whole batch, while " +
+                           quoted(program, some) + " on rank " +
+                           std::to_string(some.rank) +
+                           " is for one micro-batch; step the same way "
+                           "everywhere",
+                       {{some, "the other one is here"}});
+    }
+    for (size_t s = 0; s < stages.size() && !findings.full(); ++s) {
+      const StageSteps &stage = stages[s];
+      if (stage.gradient.rank < 0 ||
+          (stage.last.rank == stage.gradient.rank &&
+           stage.last.instruction > stage.gradient.instruction))
+        continue;
+      Instruction step = program.ranks[stage.gradient.rank]
+                             .instructions[stage.gradient.instruction];
+      step.op = Op::Step;
+      findings.add(stage.gradient,
+                   "adds a weight gradient that no step uses; add " +
+                       quoted(step) + " after it",
+                   {{some, "others step here"}});
+    }
+  }
+
+  void checkStep(Site site, const Instruction &step, Site before) {
+    const Entry &e = entry(step.stage, step.microbatch);
+    const uint32_t gradient = std::min(e[1], e[3]);
+    if (gradient == kAbsent)
+      return; // said elsewhere
+    const Site source = {site.rank, gradient};
+    if (gradient > site.instruction)
+      findings.add(site,
+                   "stands before " + quoted(program, source) +
+                       ", whose weight gradient it uses; put it after that",
+                   {{source, "what it needs is here"}});
+    else if (before.rank == site.rank && before.instruction > gradient)
+      findings.add(site,
+                   "comes after " + quoted(program, before) +
+                       ", which has used the weight gradient of micro-batch " +
+                       std::to_string(step.microbatch) + " already; remove one",
+                   {{before, "used here"}});
+  }
+
+  /// A slice attends to those before it in its micro-batch: it needs what their
+  /// F leave, and their B need what its B leaves.
+  void checkSlices(int32_t s, int32_t mb) {
+    const Entry &before = entry(s, mb - 1), &own = entry(s, mb);
+    auto order = [&](uint32_t early, uint32_t late, const char *why) {
+      if (early == kAbsent || late == kAbsent || early < late)
+        return;
+      const int32_t owner = problem.rankOf(s, mb);
+      const Site site = {owner, late};
+      findings.add(site,
+                   "stands before " + quoted(program, {owner, early}) + why +
+                       std::to_string(mb / problem.slices) +
+                       "; put it after that",
+                   {{{owner, early}, "what it needs is here"}});
+    };
+    order(before[0], own[0],
+          ", the slice before it, to which it attends: forwards ascend over "
+          "the slices of micro-batch ");
+    auto backward = [](const Entry &e) { return std::min(e[1], e[2]); };
+    order(backward(own), backward(before),
+          ", the slice after it, which attends to it: backwards descend over "
+          "the slices of micro-batch ");
+  }
+
   const Program &program;
   const Problem &problem;
   const bool isOrder;
@@ -362,6 +467,7 @@ private:
   Site firstSum;
   uint32_t lastLoss = kAbsent; ///< last forward of the last stage on this rank
   bool isOutOfOrder = false;   ///< some loss is; one is enough to say so
+  bool stepsOnTheWay = false;  ///< some step is for one micro-batch
   bool hasForward = false, hasBackward = false;
 };
 

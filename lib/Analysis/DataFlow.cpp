@@ -57,6 +57,7 @@ private:
   /// The weights of a stage. Instructions for one micro-batch (of schedules
   /// without a flush) are ordered only.
   struct StageState {
+    uint32_t slice = kNone;     ///< last F, B or I, where there are slices
     uint32_t gradients = kNone; ///< last to add to them or to use them
     uint32_t user = kNone;      ///< first to use them
     /// all_reduce, reduce_grad and reduce_tied
@@ -77,6 +78,7 @@ private:
   void write(uint32_t i, const Tensor &tensor, uint32_t slot);
   void moveStash(uint32_t i);
   void touchWeights(uint32_t i);
+  void passSlice(uint32_t i, StageState &stage);
   void readParameters(uint32_t i, StageState &stage);
   void changeParameters(uint32_t i, StageState &stage, int32_t number);
   void addGradient(uint32_t i, StageState &stage);
@@ -467,6 +469,8 @@ void DataFlow::touchWeights(uint32_t i) {
     return;
   }
   StageState &stage = weights[localStage[own.stage]];
+  if (program.problem.slices > 1)
+    passSlice(i, stage);
   switch (own.op) {
   case Op::Forward:
   case Op::BackwardInput:
@@ -492,6 +496,18 @@ void DataFlow::touchWeights(uint32_t i) {
   default:
     return;
   }
+}
+
+/// Slices leave each other keys, values and their gradients, whose order is
+/// that of the list (completeness): whatever the queues do, so it must happen.
+void DataFlow::passSlice(uint32_t i, StageState &stage) {
+  const Op op = inst(i).op;
+  if (op != Op::Forward && op != Op::Backward && op != Op::BackwardInput)
+    return;
+  order(i, stage.slice, "runs before", "it", [&] {
+    return "runs a slice of stage " + std::to_string(inst(i).stage);
+  });
+  stage.slice = i;
 }
 
 void DataFlow::readParameters(uint32_t i, StageState &stage) {

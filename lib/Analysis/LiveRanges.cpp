@@ -33,7 +33,8 @@ int32_t &LiveRangeFinder::currentSlow(size_t key, int32_t microbatch) {
 }
 
 Peak peakOf(const Problem &problem, size_t size,
-            std::span<const LiveRange> ranges, bool onlyStashes) {
+            std::span<const LiveRange> ranges, bool onlyStashes,
+            std::span<const VersionRange> versions) {
   std::vector<int64_t> change(size + 1, 0);
   for (const LiveRange &range : ranges)
     if (!onlyStashes || range.kind == TensorKind::Stash) {
@@ -41,6 +42,14 @@ Peak peakOf(const Problem &problem, size_t size,
       change[range.first] += bytes;
       change[range.end] -= bytes;
     }
+  for (const VersionRange &range : versions) {
+    const int64_t bytes = problem.stages[range.stage].bytes.parameters;
+    // One is there in any case.
+    if (range.version == 0)
+      change[0] -= bytes;
+    change[range.first] += bytes;
+    change[range.end] -= bytes;
+  }
   Peak peak;
   int64_t bytes = 0;
   for (uint32_t i = 0; i < size; ++i)

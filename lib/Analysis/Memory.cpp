@@ -30,6 +30,8 @@ struct Kind {
 
 } // namespace
 
+/// Weights, where the other kinds are of tensors.
+static constexpr auto kWeights = static_cast<TensorKind>(3);
 /// A message names at most this many kinds of tensors.
 static constexpr size_t kMaxKinds = 4;
 
@@ -37,8 +39,19 @@ static constexpr size_t kMaxKinds = 4;
 /// more tensors (12 bytes)": what is alive at an instruction, most bytes first.
 static std::string describeAlive(const Problem &problem,
                                  const std::vector<LiveRange> &ranges,
+                                 const std::vector<VersionRange> &versions,
                                  bool onlyStashes, uint32_t instruction) {
+  // Of the versions of a stage's weights one is not counted here.
   std::vector<Kind> kinds;
+  for (const VersionRange &range : versions)
+    if (instruction < range.end && range.first <= instruction) {
+      const int64_t bytes = problem.stages[range.stage].bytes.parameters;
+      if (kinds.empty() || kinds.back().stage != range.stage)
+        kinds.push_back({kWeights, range.stage, -1, -bytes});
+      ++kinds.back().count;
+      kinds.back().bytes += bytes;
+    }
+  std::erase_if(kinds, [](const Kind &kind) { return kind.count <= 0; });
   for (const LiveRange &range : ranges)
     if (range.first <= instruction && instruction < range.end &&
         (!onlyStashes || range.kind == TensorKind::Stash))
@@ -63,8 +76,8 @@ static std::string describeAlive(const Problem &problem,
       kinds.begin(), kinds.end(),
       [](const Kind &a, const Kind &b) { return a.bytes > b.bytes; });
 
-  static constexpr std::string_view kNames[] = {"activation", "gradient",
-                                                "stash"};
+  static constexpr std::string_view kNames[] = {
+      "activation", "gradient", "stash", "further version of the weights"};
   std::string text;
   Kind rest = {};
   for (size_t k = 0; k < kinds.size(); ++k) {
@@ -74,10 +87,13 @@ static std::string describeAlive(const Problem &problem,
       rest.bytes += kind.bytes;
       continue;
     }
-    text += (k ? ", " : "") +
-            counted(kind.count, kNames[static_cast<size_t>(kind.kind)]) +
-            " of stage " + std::to_string(kind.stage) + " (" +
-            std::to_string(kind.bytes) + " bytes)";
+    text +=
+        (k ? ", " : "") +
+        (kind.kind == kWeights && kind.count > 1
+             ? std::to_string(kind.count) + " further versions of the weights"
+             : counted(kind.count, kNames[static_cast<size_t>(kind.kind)])) +
+        " of stage " + std::to_string(kind.stage) + " (" +
+        std::to_string(kind.bytes) + " bytes)";
   }
   if (rest.count > 0)
     text += " and " + std::to_string(rest.count) + " more (" +
@@ -95,34 +111,46 @@ void penstock::checkMemory(const Program &program, bool order,
   LiveRangeFinder finder(problem);
   for (int32_t r = 0; r < problem.numRanks && !findings.full(); ++r) {
     const int64_t arena = planned ? slotOffsets(program.ranks[r]).back() : 0;
-    const int64_t left = problem.memory - persistent[r];
+    const auto &list = program.ranks[r].instructions;
+    const WeightVersions versions = weightVersions(program, r);
+    // Of a plan all slots are there all the time.
+    const int64_t further =
+        planned ? peakOf(problem, list.size(), {}, order, versions.ranges).bytes
+                : 0;
+    const int64_t left = problem.memory - persistent[r] - further;
     if (planned && arena <= left)
       continue;
-    const auto &list = program.ranks[r].instructions;
     const std::vector<LiveRange> ranges =
         finder.run(list, [](uint32_t, const Access &, int32_t) {});
-    const Peak peak = peakOf(problem, list.size(), ranges, order);
+    const Peak peak =
+        peakOf(problem, list.size(), ranges, order, versions.ranges);
     const int64_t needed = planned ? arena : peak.bytes;
     if (needed <= left)
       continue;
 
     const Site site = {r, peak.instruction};
     const bool isAnyAlive = peak.bytes > 0;
-    std::string text = "needs " + std::to_string(persistent[r]) +
-                       " bytes for the parameters, gradients and optimizer "
-                       "state of its stages and " +
-                       std::to_string(needed) +
-                       (planned ? " for its slots"
-                        : order ? " for the stashes alive at once"
-                                : " for the tensors alive at once") +
-                       ", more than the limit of " +
-                       std::to_string(problem.memory) + "; ";
+    std::string text =
+        "needs " + std::to_string(persistent[r]) +
+        " bytes for the parameters, gradients and optimizer "
+        "state of its stages and " +
+        std::to_string(needed) +
+        (planned ? " for its slots"
+         : order ? " for the stashes alive at once"
+                 : " for the tensors alive at once") +
+        (further > 0 ? " and " + std::to_string(further) +
+                           " for further versions of weights"
+         : versions.peak() > 1 ? " and further versions of weights"
+                               : "") +
+        ", more than the limit of " + std::to_string(problem.memory) + "; ";
     if (isAnyAlive)
       text += "most " +
               (planned ? "of it, " + std::to_string(peak.bytes) + " bytes, "
                        : std::string()) +
               "is alive at " + quoted(program, site) + ": " +
-              describeAlive(problem, ranges, order, peak.instruction) + "; ";
+              describeAlive(problem, ranges, versions.ranges, order,
+                            peak.instruction) +
+              "; ";
     text += "use more ranks, a schedule with fewer activations alive, or "
             "recompute";
     findings.add({r, kNoInstruction}, text,

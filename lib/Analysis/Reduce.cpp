@@ -74,8 +74,11 @@ void eraseGone(std::vector<T> &list, const std::vector<int32_t> &numbers) {
 // Micro-batches, stages, ranks
 //===----------------------------------------------------------------------===//
 
+/// With all their slices.
 void dropMicrobatches(Program &program, size_t first, size_t count) {
   Problem &problem = program.problem;
+  first *= static_cast<size_t>(problem.slices);
+  count *= static_cast<size_t>(problem.slices);
   const std::vector<int32_t> numbers =
       renumber(problem.numMicrobatches, first, count);
   Flags gone = noFlags(program);
@@ -173,7 +176,8 @@ private:
                    : crossed[to] != crossed[upper + 1]))
         return false;
       inst.peer = atUpper ? lowerRank : upperRank;
-      inst.bytes = problem.stages[from].bytes.output;
+      inst.bytes =
+          bytesOf(problem, {TensorKind::Activation, from, inst.microbatch});
     }
     inst.stage = numbers[activation ? from : to];
     return true;
@@ -352,7 +356,7 @@ size_t penstock::countParts(const Program &program, Part part) {
   size_t count = 0;
   switch (part) {
   case Part::Microbatches:
-    return allButOne(problem.numMicrobatches);
+    return allButOne(problem.numWholeMicrobatches());
   case Part::Ranks:
   case Part::EmptiedRanks:
     return allButOne(program.ranks.size());

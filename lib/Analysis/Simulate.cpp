@@ -110,14 +110,21 @@ static void measurePeaks(const Program &program, bool order, Timing &timing) {
       for (uint32_t i = begin; i < end; ++i)
         alive -= list[i].op == Op::Backward || list[i].op == Op::BackwardWeight;
     }
+    const WeightVersions versions =
+        weightVersions(program, static_cast<int32_t>(r));
+    rank.peakVersions = versions.peak();
     if (planned && !order) {
-      rank.peakBytes = persistent[r] + slotOffsets(program.ranks[r]).back();
+      rank.peakBytes =
+          persistent[r] + slotOffsets(program.ranks[r]).back() +
+          peakOf(program.problem, list.size(), {}, order, versions.ranges)
+              .bytes;
       continue;
     }
     const auto ranges =
         finder.run(list, [](uint32_t, const Access &, int32_t) {});
-    rank.peakBytes = persistent[r] +
-                     peakOf(program.problem, list.size(), ranges, order).bytes;
+    rank.peakBytes = persistent[r] + peakOf(program.problem, list.size(),
+                                            ranges, order, versions.ranges)
+                                         .bytes;
   }
 }
 
@@ -173,7 +180,8 @@ std::optional<Timing> simulateOrder(const Program &program) {
       [&](const Instruction &inst) { return durationOf(problem, inst); },
       [&](int32_t from, const Instruction &inst) {
         const int32_t producer = std::min(from, inst.stage);
-        return problem.link.time(problem.stages[producer].bytes.output);
+        return problem.link.time(bytesOf(
+            problem, {TensorKind::Activation, producer, inst.microbatch}));
       },
       [&](const PlayedItem<double> &item) {
         for (uint32_t i = item.begin; i < item.end; ++i) {

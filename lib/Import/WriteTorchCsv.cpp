@@ -90,6 +90,10 @@ Status Writer::check() {
     return Failure{"has " + std::to_string(problem.numChains()) +
                    " chains; torch places every stage on one rank, so choose a "
                    "schedule with one chain"};
+  if (problem.slices > 1)
+    return Failure{"cuts micro-batches into " + std::to_string(problem.slices) +
+                   " slices; torch knows whole micro-batches only, so choose "
+                   "another schedule"};
   addsSharding = addsReduce = !isOrder;
   for (int32_t r = 0; r < problem.numRanks; ++r) {
     const auto &insts = program.ranks[r].instructions;
@@ -98,7 +102,8 @@ Status Writer::check() {
       if (op != Op::Step && torchText(insts[i]).empty())
         return Failure{"has no form in torch's schedules; leave it out",
                        {r, i}};
-      if ((op == Op::ReduceGrad || op == Op::Unshard || op == Op::Reshard) &&
+      if ((op == Op::ReduceGrad || op == Op::Unshard || op == Op::Reshard ||
+           op == Op::Step) &&
           insts[i].microbatch >= 0)
         return Failure{"is for one micro-batch; torch has it for all of them "
                        "only, so leave the micro-batch out",

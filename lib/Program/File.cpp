@@ -93,11 +93,15 @@ private:
 
 } // namespace
 
-/// Adds what problems did not have from the start, where one has it: the hashes
-/// of all others stay what they were.
-static void addExtras(Hasher &hasher, const Problem &problem) {
-  if (problem.weights.empty() && problem.tied.empty() && problem.overlap == 0)
-    return;
+/// Whether the problem uses nothing that came with version 2.
+static bool isOfVersion1(const Problem &problem) {
+  return problem.slices == 1 && problem.weights.empty() &&
+         problem.tied.empty() && problem.overlap == 0;
+}
+
+/// Adds what came with version 2.
+static void addVersion2(Hasher &hasher, const Problem &problem) {
+  hasher.add(problem.slices);
   hasher.addRange(problem.weights);
   hasher.add(problem.overlap);
   hasher.add<uint64_t>(problem.tied.size());
@@ -119,7 +123,8 @@ ProgramHash penstock::hashProgram(const Program &program) {
   hasher.add(problem.link.latency);
   hasher.add(problem.link.bytesPerTime);
   hasher.add(problem.memory);
-  addExtras(hasher, problem);
+  if (!isOfVersion1(problem))
+    addVersion2(hasher, problem);
   hasher.add<uint64_t>(program.ranks.size());
   for (const RankProgram &rank : program.ranks) {
     hasher.addRange(rank.instructions);
@@ -234,11 +239,12 @@ void build(Builder &builder, const Program &program) {
   auto members = writeScalars(builder, setMembers);
   file::FinishSizePrefixedProgramBuffer(
       builder, file::CreateProgram(
-                   builder, kProgramFileVersion, &fileHash, name,
-                   problem.numMicrobatches, stages, placement, chains,
-                   problem.link.latency, problem.link.bytesPerTime,
+                   builder, isOfVersion1(problem) ? 1 : kProgramFileVersion,
+                   &fileHash, name, problem.numMicrobatches, stages, placement,
+                   chains, problem.link.latency, problem.link.bytesPerTime,
                    problem.memory, rankOffsets, ends, members,
-                   hasCertificate(program) ? &timesHash : nullptr, weights,
+                   hasCertificate(program) ? &timesHash : nullptr,
+                   problem.slices == 1 ? 0 : problem.slices, weights,
                    problem.overlap, tied, endsOfTied, bytesOfTied));
 }
 
@@ -385,6 +391,7 @@ public:
     if (from.name())
       problem.name = from.name()->str();
     problem.numMicrobatches = from.num_microbatches();
+    problem.slices = from.slices() == 0 ? 1 : from.slices();
     copy(from.stages(), problem.stages);
     copy(from.placement(), problem.placement);
     copy(from.chains(), problem.chains);

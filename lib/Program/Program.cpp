@@ -74,18 +74,21 @@ double durationOf(const Problem &problem, const Instruction &inst) {
   if (!isAction(inst.op))
     return 0;
   const StageCost &cost = problem.stages[inst.stage].cost;
-  switch (inst.op) {
-  case Op::Forward:
-    return cost.forward;
-  case Op::Backward:
-    return cost.backward;
-  case Op::BackwardInput:
-    return cost.input;
-  case Op::BackwardWeight:
-    return cost.weight;
-  default:
-    return cost.recompute;
-  }
+  auto ofMicrobatch = [&] {
+    switch (inst.op) {
+    case Op::Forward:
+      return cost.forward;
+    case Op::Backward:
+      return cost.backward;
+    case Op::BackwardInput:
+      return cost.input;
+    case Op::BackwardWeight:
+      return cost.weight;
+    default:
+      return cost.recompute;
+    }
+  };
+  return ofMicrobatch() / problem.slices;
 }
 
 std::vector<GradientSum> gradientSums(const Problem &problem) {

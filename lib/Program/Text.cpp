@@ -90,6 +90,13 @@ std::string counted(int64_t number, std::string_view noun) {
   return text;
 }
 
+std::string countedMicrobatches(const Problem &problem) {
+  std::string text = counted(problem.numWholeMicrobatches(), "micro-batch");
+  if (problem.slices != 1)
+    text += " of " + counted(problem.slices, "slice");
+  return text;
+}
+
 std::string formatSymbol(std::string_view name) {
   auto isLetter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -168,7 +175,10 @@ void writeHead(Writer &os, const Instruction &inst) {
 
 void writeProblem(Writer &os, const Problem &problem) {
   os << "pipe.schedule " << formatSymbol(problem.name) << " ranks("
-     << problem.numRanks << ") microbatches(" << problem.numMicrobatches << ')';
+     << problem.numRanks << ") microbatches(" << problem.numWholeMicrobatches()
+     << ')';
+  if (problem.slices != 1)
+    os << " slices(" << problem.slices << ')';
   if (!problem.chains.empty()) {
     os << " chains([";
     os.list(problem.chains) << "])";

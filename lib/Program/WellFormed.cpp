@@ -97,6 +97,10 @@ std::string checkTotalTime(const Problem &problem) {
 }
 
 std::string checkWeights(const Problem &problem) {
+  if (!problem.weights.empty() && problem.slices > 1)
+    return text("micro-batches that are cut into slices have no weights; drop "
+                "the ",
+                problem.slices, " slices or the weights");
   if (!problem.weights.empty() &&
       problem.weights.size() != static_cast<size_t>(problem.numMicrobatches))
     return text("there are weights for ", problem.weights.size(), " of ",
@@ -136,12 +140,31 @@ std::string checkTied(const Problem &problem) {
   return {};
 }
 
+std::string checkSlices(const Problem &problem) {
+  if (problem.slices == 1)
+    return checkRange("the number of micro-batches", problem.numMicrobatches, 1,
+                      kMaxMicrobatches);
+  if (std::string fault = checkRange("the number of slices of a micro-batch",
+                                     problem.slices, 1, kMaxMicrobatches);
+      !fault.empty())
+    return fault;
+  if (problem.numMicrobatches > kMaxMicrobatches)
+    return text("micro-batches of ", problem.slices, " slices are more than ",
+                kMaxMicrobatches,
+                " slices in all; give fewer micro-batches or slices");
+  if (problem.numMicrobatches < 1 ||
+      problem.numMicrobatches % problem.slices != 0)
+    return text("the number of slices in all is ", problem.numMicrobatches,
+                "; it must be a multiple of the ", problem.slices,
+                " slices of a micro-batch");
+  return {};
+}
+
 std::string checkProblem(const Problem &problem) {
   std::string fault =
       checkRange("the number of ranks", problem.numRanks, 1, kMaxRanks);
   if (fault.empty())
-    fault = checkRange("the number of micro-batches", problem.numMicrobatches,
-                       1, kMaxMicrobatches);
+    fault = checkSlices(problem);
   if (fault.empty())
     fault = checkRange<size_t>("the number of stages", problem.stages.size(), 1,
                                kMaxStages);
@@ -168,6 +191,11 @@ std::string checkProblem(const Problem &problem) {
       return text("stage ", i % numStages, " on chain ", i / numStages, ": ",
                   fault);
 
+  if (problem.slices > 1 &&
+      (!problem.chains.empty() || problem.numChains() > 1))
+    return text("micro-batches that are cut into slices have one chain; drop "
+                "the ",
+                problem.slices, " slices or the chains");
   if (!problem.chains.empty() &&
       problem.chains.size() != static_cast<size_t>(problem.numMicrobatches))
     return text("there are chains for ", problem.chains.size(), " of ",

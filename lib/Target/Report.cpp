@@ -12,10 +12,14 @@ namespace penstock {
 
 static json::Value ranksOf(const Timing &timing) {
   json::Array ranks;
-  for (const RankTiming &rank : timing.ranks)
-    ranks.push_back(json::Object{{"busy", rank.busy},
-                                 {"peak_activations", rank.peakActivations},
-                                 {"peak_bytes", rank.peakBytes}});
+  for (const RankTiming &rank : timing.ranks) {
+    json::Object entry{{"busy", rank.busy},
+                       {"peak_activations", rank.peakActivations},
+                       {"peak_bytes", rank.peakBytes}};
+    if (rank.peakVersions > 1)
+      entry["weight_versions"] = rank.peakVersions;
+    ranks.push_back(std::move(entry));
+  }
   return ranks;
 }
 
@@ -39,13 +43,15 @@ json::Value reportOf(const Program &program, llvm::StringRef schedule) {
       {"schedule", schedule},
       {"ranks", program.problem.numRanks},
       {"stages", program.problem.numStages()},
-      {"microbatches", program.problem.numMicrobatches},
+      {"microbatches", program.problem.numWholeMicrobatches()},
       {"instructions", static_cast<int64_t>(program.numInstructions())},
       {"order", timesOf(order)},
       {"program", nullptr},
       {"deadlock_free", nullptr},
       {"documented_ok", nullptr},
       {"min_capacity", nullptr}};
+  if (program.problem.slices > 1)
+    report["slices"] = program.problem.slices;
   if (complete) {
     timing = simulateProgram(program);
     report["deadlock_free"] = checkDeadlock(program, Semantics::Closure).ok;

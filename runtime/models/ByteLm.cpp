@@ -3,6 +3,7 @@
 #include "ByteLm.h"
 
 #include "ByteLmStage.h"
+#include "penstock/Analysis/WeightVersions.h"
 
 #include <algorithm>
 #include <limits>
@@ -11,18 +12,83 @@ namespace penstock::runtime {
 
 namespace {
 
+/// The versions of a stage's weights that micro-batches in the pipe still need,
+/// beside the newest one. Whoever goes forward is noted, and goes back with the
+/// same weights; before an update the newest ones are copied if somebody needs
+/// them. The copies are made beforehand, as many as the program needs.
+class OldWeights {
+public:
+  OldWeights() = default;
+  OldWeights(int32_t count, size_t numValues, int32_t numMicrobatches)
+      : versionOf(numMicrobatches, kNewest), usersOf(count, 0) {
+    newestUsers.reserve(numMicrobatches); // no allocation in a step
+    for (int32_t k = 0; k < count; ++k)
+      copies.push_back(makeAlignedArray<float>(int64_t(numValues)));
+  }
+
+  bool any() const { return !copies.empty(); }
+  void goForward(int32_t microbatch) {
+    versionOf[microbatch] = kNewest;
+    newestUsers.push_back(microbatch);
+  }
+  /// The weights of the micro-batch; null: the newest.
+  float *of(int32_t microbatch) {
+    const int32_t version = versionOf[microbatch];
+    return version == kNewest ? nullptr : copies[version].get();
+  }
+  /// The micro-batch needs its weights no more.
+  void leave(int32_t microbatch) {
+    if (const int32_t version = versionOf[microbatch]; version != kNewest)
+      --usersOf[version];
+    else
+      std::erase(newestUsers, microbatch);
+  }
+  /// Keeps the newest weights if somebody needs them.
+  void beforeUpdate(std::span<const float> newest) {
+    if (newestUsers.empty())
+      return;
+    const auto unused = std::ranges::find(usersOf, 0);
+    if (unused == usersOf.end())
+      throw std::logic_error("more versions of the weights are needed than the "
+                             "program has room for");
+    const auto version = static_cast<int32_t>(unused - usersOf.begin());
+    std::ranges::copy(newest, copies[version].get());
+    for (int32_t microbatch : newestUsers)
+      versionOf[microbatch] = version;
+    *unused = static_cast<int32_t>(newestUsers.size());
+    newestUsers.clear();
+  }
+
+private:
+  static constexpr int32_t kNewest = -1;
+  std::vector<AlignedArray<float>> copies;
+  std::vector<int32_t> versionOf;   ///< of each micro-batch, a copy
+  std::vector<int32_t> usersOf;     ///< of each copy; 0: it is free
+  std::vector<int32_t> newestUsers; ///< micro-batches
+};
+
 class ByteLm final : public InspectableModel {
 public:
-  ByteLm(std::shared_ptr<const ByteLmSource> source, const Problem &problem,
-         int32_t rank, int32_t numLayers)
-      : source(std::move(source)), parts(problem.stages.size()),
-        losses(problem.numMicrobatches, kNoLoss) {
-    for (size_t k = 0; k < problem.placement.size(); ++k)
-      if (const size_t s = k % parts.size();
-          problem.placement[k] == rank && !parts[s].stage)
-        parts[s].stage = std::make_unique<ByteLmStage<float>>(
-            this->source->config, this->source->corpus, problem.stages[s],
-            numLayers);
+  ByteLm(std::shared_ptr<const ByteLmSource> source, const ByteLmConfig &config,
+         const Program &program, int32_t rank, int32_t numLayers)
+      : source(std::move(source)), config(config),
+        parts(program.problem.stages.size()),
+        losses(program.problem.numMicrobatches, kNoLoss) {
+    const Problem &problem = program.problem;
+    const WeightVersions versions = weightVersions(program, rank);
+    for (size_t k = 0; k < problem.placement.size(); ++k) {
+      const size_t s = k % parts.size();
+      if (problem.placement[k] != rank || parts[s].stage)
+        continue;
+      parts[s].stage = std::make_unique<ByteLmStage<float>>(
+          this->config, this->source->corpus, problem.stages[s], numLayers,
+          problem.slices);
+      if (const int32_t count = versions.peak(static_cast<int32_t>(s));
+          count > 1)
+        parts[s].old =
+            OldWeights(count - 1, parts[s].stage->parameterArray().size(),
+                       problem.numMicrobatches);
+    }
   }
 
   void beginStep(int64_t newStep) override {
@@ -33,25 +99,32 @@ public:
   }
 
   void forward(const ActionContext &context) override {
-    ByteLmStage<float> &stage = *parts[context.stage].stage;
-    stage.forward(context, step);
-    if (stage.hasHead())
-      losses[context.microbatch] = stage.loss();
+    Part &part = parts[context.stage];
+    if (part.old.any())
+      part.old.goForward(context.microbatch);
+    runForward(part, context);
   }
   void backward(const ActionContext &context) override {
     backwardInput(context);
     backwardWeight(context);
   }
   void backwardInput(const ActionContext &context) override {
-    parts[context.stage].stage->backwardInput(context, step);
+    Part &part = parts[context.stage];
+    withItsWeights(part, context,
+                   [&] { part.stage->backwardInput(context, step); });
   }
   void backwardWeight(const ActionContext &context) override {
-    parts[context.stage].stage->backwardWeight(context, step);
+    Part &part = parts[context.stage];
+    withItsWeights(part, context,
+                   [&] { part.stage->backwardWeight(context, step); });
+    if (part.old.any())
+      part.old.leave(context.microbatch);
   }
   void recompute(const ActionContext &context) override {
+    Part &part = parts[context.stage];
     ActionContext withoutOutput = context;
     withoutOutput.output = nullptr;
-    forward(withoutOutput);
+    withItsWeights(part, context, [&] { runForward(part, withoutOutput); });
   }
 
   void optimizerStep(int32_t stage) override {
@@ -96,18 +169,39 @@ private:
     std::unique_ptr<ByteLmStage<float>> stage; ///< null: on another rank
     std::vector<float> captured;               ///< gradients; empty: not wanted
     bool hasCapture = false;                   ///< since beginStep
+    OldWeights old;
   };
+
+  void runForward(Part &part, const ActionContext &context) {
+    part.stage->forward(context, step);
+    if (part.stage->hasHead())
+      losses[context.microbatch] = part.stage->loss();
+  }
+  /// Runs `pass` with the weights that the forward of the micro-batch took.
+  template <typename Pass>
+  static void withItsWeights(Part &part, const ActionContext &context,
+                             Pass &&pass) {
+    float *weights = part.old.any() ? part.old.of(context.microbatch) : nullptr;
+    if (weights)
+      part.stage->useWeights(weights);
+    pass();
+    if (weights)
+      part.stage->useWeights(nullptr);
+  }
 
   static void update(Part &part) {
     if (!part.captured.empty()) {
       std::ranges::copy(part.stage->gradientArray(), part.captured.begin());
       part.hasCapture = true;
     }
+    if (part.old.any())
+      part.old.beforeUpdate(part.stage->parameterArray());
     part.stage->update();
   }
 
   std::shared_ptr<const ByteLmSource> source;
-  std::vector<Part> parts; ///< one per stage
+  const ByteLmConfig config; ///< of a slice
+  std::vector<Part> parts;   ///< one per stage
   int64_t step = 0;
   static constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
   std::vector<double> losses; ///< of each micro-batch, since beginStep
@@ -119,6 +213,9 @@ Status checkStages(const Problem &problem, int32_t numLayers,
   for (int32_t s = 0; s < problem.numStages(); ++s) {
     const Stage &stage = problem.stages[s];
     const StageBytes needs = bytesOf(stage, numLayers, config);
+    // With slices, each has its part of them, rounded up.
+    const int64_t output = bytesOf(problem, {TensorKind::Activation, s, 0}),
+                  stash = bytesOf(problem, {TensorKind::Stash, s, 0});
     const std::string where = "stage " + std::to_string(s) + ": ";
     auto check = [&](int64_t planned, int64_t needed, const char *what,
                      std::string &why) {
@@ -131,8 +228,8 @@ Status checkStages(const Problem &problem, int32_t numLayers,
     std::string why;
     // Nobody reads the output of the last stage.
     if (s + 1 < problem.numStages())
-      check(stage.bytes.output, needs.output, "output", why);
-    check(stage.bytes.stash, needs.stash, "stash", why);
+      check(output, needs.output, "output", why);
+    check(stash, needs.stash, "stash", why);
     check(stage.bytes.parameters, needs.parameters, "parameters", why);
     if (!why.empty())
       return Failure{why};
@@ -154,17 +251,32 @@ ByteLmSource::make(std::string_view description, const std::string &textPath) {
       ByteLmSource{*config, std::move(*corpus)});
 }
 
+Result<ByteLmConfig> configOfSlice(const ByteLmConfig &config, int32_t slices) {
+  ByteLmConfig result = config;
+  result.samples /= slices;
+  if (result.samples * slices == config.samples)
+    return result;
+  return Failure{"byte-lm cannot cut its " + std::to_string(config.samples) +
+                 " samples of a micro-batch into " + std::to_string(slices) +
+                 " slices; give a multiple, samples=" +
+                 std::to_string((result.samples + 1) * int64_t(slices))};
+}
+
 Result<std::unique_ptr<InspectableModel>>
-makeByteLm(std::shared_ptr<const ByteLmSource> source, const Problem &problem,
+makeByteLm(std::shared_ptr<const ByteLmSource> source, const Program &program,
            int32_t rank) {
+  const Problem &problem = program.problem;
+  Result<ByteLmConfig> config = configOfSlice(source->config, problem.slices);
+  if (!config)
+    return config.failure();
   Result<int32_t> numLayers = countLayers(problem);
   if (!numLayers)
     return numLayers.failure();
-  if (Status status = checkStages(problem, *numLayers, source->config); !status)
+  if (Status status = checkStages(problem, *numLayers, *config); !status)
     return status.failure();
   try {
-    return std::unique_ptr<InspectableModel>(
-        std::make_unique<ByteLm>(std::move(source), problem, rank, *numLayers));
+    return std::unique_ptr<InspectableModel>(std::make_unique<ByteLm>(
+        std::move(source), *config, program, rank, *numLayers));
   } catch (const std::bad_alloc &) {
     return Failure{"rank " + std::to_string(rank) +
                    ": not enough memory for the parameters of byte-lm; take a "

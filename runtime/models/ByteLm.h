@@ -22,9 +22,13 @@ struct ByteLmSource {
   make(std::string_view description, const std::string &textPath);
 };
 
-/// The model of one rank. Fails when the problem's stages do not suit it.
+/// The configuration of one slice, which has its share of the samples. Fails
+/// when they cannot be shared out.
+Result<ByteLmConfig> configOfSlice(const ByteLmConfig &config, int32_t slices);
+
+/// The model of one rank. Fails when the program's stages do not suit it.
 Result<std::unique_ptr<InspectableModel>>
-makeByteLm(std::shared_ptr<const ByteLmSource> source, const Problem &problem,
+makeByteLm(std::shared_ptr<const ByteLmSource> source, const Program &program,
            int32_t rank);
 
 } // namespace penstock::runtime

@@ -44,10 +44,12 @@ struct Batch {
   const Corpus &corpus;
   const ByteLmConfig &config;
   int64_t step;
-  int32_t microbatch;
+  int32_t microbatch; ///< or slice
+  int32_t slices = 1; ///< each has its share of the samples
 
   const uint8_t *window(int32_t sample) const {
-    return corpus.window(config.seed, step, microbatch, sample);
+    return corpus.window(config.seed, step, microbatch / slices,
+                         microbatch % slices * config.samples + sample);
   }
 };
 
@@ -79,6 +81,8 @@ public:
   virtual void forward(const LayerPass<S> &pass) = 0;
   virtual void backwardInput(const LayerPass<S> &pass) = 0;
   virtual void backwardWeight(const LayerPass<S> &pass) = 0;
+  /// From now on computes with these weights.
+  void useWeights(S *newParameters) { parameters = newParameters; }
 
 protected:
   Map parameter(size_t i) { return at(parameters, shape.parameters, i); }
@@ -279,10 +283,11 @@ public:
 template <typename S>
 class ByteLmStage {
 public:
-  /// `config` and `corpus` must outlive the stage.
+  /// `config` and `corpus` must outlive the stage. With slices,
+  /// `config.samples` and `numMicrobatches` are those of slices.
   ByteLmStage(const ByteLmConfig &config, const Corpus &corpus,
-              const Stage &range, int32_t numLayers)
-      : config(config), corpus(corpus) {
+              const Stage &range, int32_t numLayers, int32_t numSlices = 1)
+      : config(config), corpus(corpus), numSlices(numSlices) {
     for (int32_t l = 0; l < range.numLayers; ++l) {
       const int32_t number = range.firstLayer + l;
       const LayerKind kind = kindOf(number, numLayers);
@@ -331,7 +336,7 @@ public:
 
   /// The stash, and the output if there is one.
   void forward(const ActionContext &context, int64_t step) {
-    const Batch batch{corpus, config, step, context.microbatch};
+    const Batch batch = batchOf(context, step);
     const S *input = reinterpret_cast<const S *>(context.input);
     for (size_t l = 0; l < layers.size(); ++l) {
       LayerPass<S> pass = passOf(batch, context, l);
@@ -342,13 +347,13 @@ public:
   }
 
   void backwardInput(const ActionContext &context, int64_t step) {
-    const Batch batch{corpus, config, step, context.microbatch};
+    const Batch batch = batchOf(context, step);
     for (size_t l = layers.size(); l-- > 0;)
       layers[l]->backwardInput(passOf(batch, context, l));
   }
 
   void backwardWeight(const ActionContext &context, int64_t step) {
-    const Batch batch{corpus, config, step, context.microbatch};
+    const Batch batch = batchOf(context, step);
     for (size_t l = 0; l < layers.size(); ++l)
       layers[l]->backwardWeight(passOf(batch, context, l));
   }
@@ -385,8 +390,18 @@ public:
   /// All parameters, and their gradients, with the gaps between them.
   std::span<S> parameterArray() { return {values.get(), size_t(numValues)}; }
   std::span<S> gradientArray() { return {gradients.get(), size_t(numValues)}; }
+  /// From now on all passes take their weights from this array, or if null from
+  /// the parameters, which are the ones that are updated.
+  void useWeights(S *weights) {
+    for (size_t l = 0; l < layers.size(); ++l)
+      layers[l]->useWeights((weights ? weights : values.get()) +
+                            slices[l].offset);
+  }
 
 private:
+  Batch batchOf(const ActionContext &context, int64_t step) const {
+    return {corpus, config, step, context.microbatch, numSlices};
+  }
   /// Where a layer lies in the arrays of the stage and in the stash.
   struct Slice {
     int32_t layer;
@@ -438,6 +453,7 @@ private:
 
   const ByteLmConfig &config;
   const Corpus &corpus;
+  const int32_t numSlices; ///< of a micro-batch
   std::vector<Slice> slices;
   std::vector<std::unique_ptr<Layer<S>>> layers;
   HeadLayer<S> *head = nullptr; ///< in `layers`, if it is in this stage

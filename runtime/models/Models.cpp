@@ -23,7 +23,7 @@ Result<ModelFactory> makeModel(std::string_view description,
   return ModelFactory(
       [source = *source](const Program &program,
                          int32_t rank) -> Result<std::unique_ptr<Model>> {
-        auto model = makeByteLm(source, program.problem, rank);
+        auto model = makeByteLm(source, program, rank);
         if (!model)
           return model.failure();
         return std::unique_ptr<Model>(std::move(*model));
@@ -98,16 +98,18 @@ Result<Reference> Reference::make(std::string_view description,
   if (!numLayers)
     return numLayers.failure();
 
-  Problem single;
+  Program program;
+  Problem &single = program.problem;
   single.numRanks = 1;
-  single.numMicrobatches = problem.numMicrobatches;
+  single.numMicrobatches = problem.numWholeMicrobatches();
   single.weights = problem.weights;
   Stage stage;
   stage.numLayers = *numLayers;
   stage.bytes = bytesOf(stage, *numLayers, (*source)->config);
   single.stages = {stage};
   single.placement = {0};
-  auto model = makeByteLm(*source, single, 0);
+  program.ranks.resize(1);
+  auto model = makeByteLm(*source, program, 0);
   if (!model)
     return model.failure();
   (*model)->captureGradients();
@@ -248,6 +250,17 @@ GradientCheckReport checkGradients(const Program &program,
   if (!report.check.exact)
     description += description.find(':') == description.npos ? ":optimizer=sgd"
                                                              : ",optimizer=sgd";
+  for (const RankProgram &rank : program.ranks)
+    for (const Instruction &inst : rank.instructions)
+      if (inst.op == Op::Step && inst.microbatch >= 0) {
+        report.error = {ErrorKind::NotSupported,
+                        "the program updates while micro-batches are in the "
+                        "pipe (`" +
+                            describe(inst) +
+                            "`), which no unpipelined model does; check the "
+                            "gradients of a schedule with a flush"};
+        return report;
+      }
   auto factory = makeModel(description, textPath);
   auto reference = Reference::make(description, textPath, program.problem);
   for (const Failure *failure : {factory ? nullptr : &factory.failure(),

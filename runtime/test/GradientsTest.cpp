@@ -1,6 +1,7 @@
 //===- GradientsTest.cpp - Compiled programs train as without a pipeline --===//
 
-#include "ByteLmConfig.h"
+#include "ByteLm.h"
+#include "ByteLmStage.h"
 
 #include "Support/Families.h"
 #include "penstock/Analysis/Verify.h"
@@ -12,8 +13,10 @@
 
 #include <unistd.h>
 
+#include <bit>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 using namespace penstock;
 using namespace penstock::runtime;
@@ -39,7 +42,8 @@ protected:
   static Program compile(const Case &shape, bool sums = true,
                          std::vector<double> weights = {}) {
     const auto &[p, m, family, split] = shape;
-    const ByteLmConfig config = *ByteLmConfig::parse(kModel);
+    const ByteLmConfig config =
+        *configOfSlice(*ByteLmConfig::parse(kModel), family.slices);
     Problem problem;
     problem.name = "gradients";
     problem.numRanks = p;
@@ -51,6 +55,8 @@ protected:
       stage.firstLayer = s == 0 ? 0 : s + 1; // stage 0 has two
       stage.numLayers = s == 0 ? 2 : 1;
       stage.bytes = bytesOf(stage, numStages + 1, config);
+      stage.bytes.output *= family.slices;
+      stage.bytes.stash *= family.slices;
       problem.stages.push_back(stage);
     }
     family.place(problem);
@@ -121,9 +127,9 @@ TEST_P(RoundedGradients, AreThoseOfTheUnpipelinedModel) {
   const GradientCheckReport report = check(program);
   ASSERT_FALSE(report.error) << report.error.message;
   EXPECT_TRUE(report.check.agrees()) << report.check.describe();
-  // One micro-batch has one order.
-  EXPECT_EQ(report.check.exact,
-            program.problem.numChains() == 1 && std::get<1>(GetParam()) == 1);
+  // One micro-batch has one order, if it is not cut.
+  EXPECT_EQ(report.check.exact, program.problem.numChains() == 1 &&
+                                    program.problem.numMicrobatches == 1);
   if (program.problem.numChains() == 1)
     return;
   // Every copy is compared.
@@ -148,7 +154,190 @@ INSTANTIATE_TEST_SUITE_P(Families, RoundedGradients,
                                           testing::Values(false)),
                          nameOf);
 
+//===----------------------------------------------------------------------===//
+// Updates while micro-batches are in the pipe
+//===----------------------------------------------------------------------===//
+
+/// The stages one micro-batch after the other, in one thread and without a
+/// program. Of every stage all versions of its weights are kept; micro-batch k
+/// takes the one after max(0, k - (p - 1 - s)) / group updates.
+class Staleness {
+public:
+  Staleness(const Program &program, const ByteLmSource &source, int32_t group)
+      : source(source), group(group),
+        numMicrobatches(program.problem.numMicrobatches) {
+    const Problem &problem = program.problem;
+    const Stage &end = problem.stages.back();
+    for (const Stage &stage : problem.stages) {
+      stages.push_back(std::make_unique<ByteLmStage<float>>(
+          source.config, source.corpus, stage, end.firstLayer + end.numLayers,
+          numMicrobatches));
+      stashes.push_back(makeAlignedArray<float>(stage.bytes.stash / 4));
+      const int64_t size = source.config.samples * source.config.width;
+      activations.push_back(makeAlignedArray<float>(size));
+      gradients.push_back(makeAlignedArray<float>(size));
+    }
+  }
+
+  /// One run of the program: the pipe is empty before and after it.
+  void run(int64_t step) {
+    const size_t p = stages.size();
+    std::vector<std::vector<std::vector<float>>> history(p);
+    for (size_t s = 0; s < p; ++s)
+      history[s].push_back(weightsOf(s));
+    for (int32_t k = 0; k < numMicrobatches; ++k) {
+      auto useTheirs = [&](size_t s) {
+        const auto ahead = static_cast<int32_t>(p - 1 - s);
+        std::ranges::copy(history[s][std::max(0, k - ahead) / group],
+                          stages[s]->parameterArray().begin());
+      };
+      for (size_t s = 0; s < p; ++s) {
+        useTheirs(s);
+        stages[s]->forward(context(s, k, true), step);
+      }
+      for (size_t s = p; s-- > 0;) {
+        useTheirs(s);
+        stages[s]->backwardInput(context(s, k, false), step);
+        stages[s]->backwardWeight(context(s, k, false), step);
+        std::ranges::copy(history[s].back(),
+                          stages[s]->parameterArray().begin());
+        if ((k + 1) % group != 0 && k + 1 < numMicrobatches)
+          continue;
+        const auto gradient = stages[s]->gradientArray();
+        lastGradients[s].assign(gradient.begin(), gradient.end());
+        stages[s]->update();
+        history[s].push_back(weightsOf(s));
+      }
+    }
+  }
+
+  std::vector<float> weightsOf(size_t s) {
+    const auto values = stages[s]->parameterArray();
+    return {values.begin(), values.end()};
+  }
+  std::map<size_t, std::vector<float>> lastGradients;
+  std::vector<std::unique_ptr<ByteLmStage<float>>> stages;
+
+private:
+  ActionContext context(size_t s, int32_t microbatch, bool forward) {
+    const bool first = s == 0, last = s + 1 == stages.size();
+    auto bytes = [](auto &array) {
+      return reinterpret_cast<std::byte *>(array.get());
+    };
+    ActionContext context;
+    context.stage = static_cast<int32_t>(s);
+    context.microbatch = microbatch;
+    context.input = first ? nullptr : bytes(activations[s - 1]);
+    context.gradient = last ? nullptr : bytes(gradients[s + 1]);
+    if (forward)
+      context.output = last ? nullptr : bytes(activations[s]);
+    else
+      context.output = first ? nullptr : bytes(gradients[s]);
+    context.stash = bytes(stashes[s]);
+    return context;
+  }
+
+  const ByteLmSource &source;
+  const int32_t group, numMicrobatches;
+  std::vector<AlignedArray<float>> stashes, activations, gradients;
+};
+
+class StaleGradients : public Gradients {
+protected:
+  /// Weights and last gradients that are not bitwise those of the emulation.
+  size_t countDifferences(const Program &program, int32_t group) {
+    auto source = ByteLmSource::make(kModel, text);
+    EXPECT_TRUE(source);
+    Staleness expected(program, **source, group);
+    auto factory = makeModel(kModel, text);
+    EXPECT_TRUE(factory);
+    size_t compared = 0, different = 0;
+    RunOptions run;
+    run.steps = 2;
+    run.onFinished = [&](std::span<const Model *const> models) {
+      for (int64_t step = 0; step < run.steps; ++step)
+        expected.run(step);
+      for (int32_t s = 0; s < program.problem.numStages(); ++s) {
+        const std::vector<float> weights = expected.weightsOf(s);
+        const std::vector<float> &gradients = expected.lastGradients[s];
+        size_t offset = 0;
+        dynamic_cast<const InspectableModel &>(
+            *models[program.problem.placement[s]])
+            .forEachParameter(s, [&](const Parameter &actual) {
+              // As the stage lays them out.
+              size_t at = 0, number = 0;
+              expected.stages[s]->forEachParameter(
+                  [&](int32_t, const TensorShape &, int64_t begin) {
+                    if (number++ == offset)
+                      at = static_cast<size_t>(begin);
+                  });
+              ++offset;
+              for (size_t i = 0; i < actual.value.size(); ++i) {
+                ++compared;
+                different += std::bit_cast<uint32_t>(actual.value[i]) !=
+                                 std::bit_cast<uint32_t>(weights[at + i]) ||
+                             std::bit_cast<uint32_t>(actual.gradient[i]) !=
+                                 std::bit_cast<uint32_t>(gradients[at + i]);
+              }
+            });
+      }
+    };
+    const ModelFactory capturing = [&](const Program &p, int32_t rank) {
+      auto model = (*factory)(p, rank);
+      if (model)
+        dynamic_cast<InspectableModel &>(**model).captureGradients();
+      return model;
+    };
+    const RunReport report = runProgram(program, capturing, run);
+    EXPECT_FALSE(report.error) << report.error.message;
+    EXPECT_GT(compared, 1000u);
+    return different;
+  }
+};
+
+TEST_P(StaleGradients, AreBitwiseThoseOfTheSameStaleness) {
+  const auto &[p, m, family, split] = GetParam();
+  const Program program = compile(GetParam());
+  ASSERT_TRUE(verify(program).accepted());
+  const int32_t group = family.make == kPipeDream.make ? 1 : p;
+  EXPECT_EQ(countDifferences(program, group), 0u);
+  // Where somebody takes old weights, another staleness is another training.
+  if (p > 1 && m > p) {
+    EXPECT_GT(countDifferences(program, 2 * m), 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Compiled, StaleGradients,
+    testing::Combine(testing::Values(1, 2, 4), testing::Values(1, 3, 9),
+                     testing::Values(kPipeDream, kPipeDream2BW),
+                     testing::Bool()),
+    nameOf);
+
 using GradientsOf = Gradients;
+
+TEST_P(GradientsOf, CannotBeCheckedWithUpdatesOnTheWay) {
+  const GradientCheckReport report = check(compile({2, 4, kPipeDream, false}));
+  EXPECT_EQ(report.error.kind, ErrorKind::NotSupported);
+  EXPECT_EQ(report.error.message,
+            "the program updates while micro-batches are in the pipe (`step 0 "
+            "mb 0`), which no unpipelined model does; check the gradients of a "
+            "schedule with a flush");
+}
+
+TEST_P(GradientsOf, SlicesShareTheSamples) {
+  // Four samples.
+  Program program = compile({2, 1, kOneForwardOneBackward, false});
+  program.problem.slices = 3;
+  program.problem.numMicrobatches = 3;
+  const GradientCheckReport report = check(program, true);
+  EXPECT_EQ(report.error.kind, ErrorKind::BadModel);
+  EXPECT_NE(report.error.message.find(
+                "byte-lm cannot cut its 4 samples of a micro-batch into 3 "
+                "slices; give a multiple, samples=6"),
+            std::string::npos)
+      << report.error.message;
+}
 
 TEST_P(GradientsOf, WrongStepsDiffer) {
   auto expectDifference = [&](const Program &program) {

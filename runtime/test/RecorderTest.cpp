@@ -105,6 +105,21 @@ TEST(Recorder, PacedRunTakesThePredictedTimes) {
   EXPECT_TRUE(close);
 }
 
+// Costs are those of whole micro-batches.
+TEST(Recorder, MeasuredCostsOfSlices) {
+  Program program = makeGPipe(2, 2);
+  program.problem.slices = 2;
+  Recorder recorder(program);
+  RunOptions options;
+  options.recorder = &recorder;
+  options.pace = 0.01;
+  options.force = true; // sizes and order are those of whole micro-batches
+  const RunReport report = runProgram(program, makeTestModel(), options);
+  ASSERT_TRUE(report) << report.error.message;
+  for (const Stage &stage : recorder.measuredProblem().stages)
+    EXPECT_GE(stage.cost.forward, 0.01); // 0.005 of each slice
+}
+
 TEST(Trace, HasEveryInstructionAndAnArrowForEveryTransfer) {
   const Program program = makeGPipe(3, 2);
   Recorder recorder(program, 2);

@@ -22,6 +22,44 @@ pipe.schedule @gpipe ranks(2) microbatches(2) using(#pipe.gpipe<descending = tru
 // CHECK-NEXT:    backward 0 mb 0
 pipe.schedule @eager ranks(2) microbatches(4) using(#pipe.one_f_one_b<eager = true>)
 
+// CHECK-LABEL: pipe.schedule @pipedream
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    backward 1 mb 0
+// CHECK-NEXT:    step 1 mb 0
+// CHECK-NEXT:    forward 1 mb 1
+pipe.schedule @pipedream ranks(2) microbatches(3) using(#pipe.pipedream)
+
+// CHECK-LABEL: pipe.schedule @two_versions
+// CHECK:       rank 1 {
+// CHECK:         backward_input 1 mb 2
+// CHECK-NEXT:    backward_weight 1 mb 2
+// CHECK-NEXT:    step 1 mb 2
+// CHECK-NEXT:    forward 1 mb 3
+// CHECK-NEXT:    backward_input 1 mb 3
+// CHECK-NEXT:    backward_weight 1 mb 3
+// CHECK-NEXT:    step 1 mb 3
+// CHECK-NEXT:  }
+pipe.schedule @two_versions ranks(2) microbatches(4) using(#pipe.pipedream_2bw<group = 3, split_backward = true>)
+
+// Costs stay those of a micro-batch; a slice has its part of the bytes.
+// CHECK-LABEL: pipe.schedule @seq_1f1b ranks(2) microbatches(2) slices(2) using(#pipe.seq_1f1b<slices = 2>)
+// CHECK:         stage 0 on 0 costs(#pipe.cost<forward = 3.0,
+// CHECK:       rank 1 {
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    forward 1 mb 1
+// CHECK-NEXT:    backward 1 mb 1
+// CHECK-NEXT:    forward 1 mb 2
+// CHECK-NEXT:    backward 1 mb 0
+pipe.schedule @seq_1f1b ranks(2) microbatches(2) using(#pipe.seq_1f1b) costs(#pipe.cost<forward = 3>)
+
+// CHECK-LABEL: pipe.schedule @terapipe ranks(2) microbatches(1) slices(3)
+// CHECK:       rank 1 {
+// CHECK:         forward 1 mb 2
+// CHECK-NEXT:    backward 1 mb 2
+// CHECK-NEXT:    backward 1 mb 1
+pipe.schedule @terapipe ranks(2) microbatches(1) slices(3) using(#pipe.gpipe<descending = true>)
+
 // CHECK-LABEL: pipe.schedule @zb_h1
 // CHECK:       rank 1 {
 // CHECK-NEXT:    forward 1 mb 0

@@ -59,3 +59,32 @@ pipe.schedule @s ranks(2) microbatches(2) using(#pipe.zb_v) {
   stage 1 on 1
   stage 2 on 0
 }
+
+// -----
+
+// expected-error@+1 {{schedule @s: slices(3) disagrees with the 2 slices of the family; drop one of them}}
+pipe.schedule @s ranks(2) microbatches(2) slices(3) using(#pipe.seq_1f1b<slices = 2>)
+
+// -----
+
+// expected-error@+1 {{schedule @s: micro-batches of 1073741824 slices are more than 1073741824 slices in all; give fewer micro-batches or slices}}
+pipe.schedule @s ranks(2) microbatches(2) using(#pipe.seq_1f1b<slices = 1073741824>)
+
+// -----
+
+// expected-error@+1 {{schedule @s: micro-batches that are cut into slices have one chain; drop the 2 slices or the chains}}
+pipe.schedule @s ranks(2) microbatches(2) slices(2) using(#pipe.dualpipe)
+
+// -----
+
+pipe.schedule @s ranks(1) microbatches(2) slices(2) {
+  rank 0 {
+    // expected-error@+1 {{there are only 2 micro-batches of 2 slices; write 0 to 3, or raise microbatches(N)}}
+    forward 0 mb 4
+  }
+}
+
+// -----
+
+// expected-error@+1 {{pipedream_2bw: updates after every 1 micro-batches need more than two versions of the weights on 2 ranks; make the group at least 2}}
+pipe.schedule @s ranks(2) microbatches(2) using(#pipe.pipedream_2bw<group = 1>)

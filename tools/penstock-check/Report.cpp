@@ -129,7 +129,9 @@ Json check::toJson(const Report &report) {
   json["name"] = problem.name;
   json["ranks"] = problem.numRanks;
   json["stages"] = problem.stages.size();
-  json["microbatches"] = problem.numMicrobatches;
+  json["microbatches"] = problem.numWholeMicrobatches();
+  if (problem.slices > 1)
+    json["slices"] = problem.slices;
   json["instructions"] = report.program.numInstructions();
   return json;
 }

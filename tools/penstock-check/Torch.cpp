@@ -136,8 +136,7 @@ ExitStatus check::checkTorchFile(const Options &options) {
     printFindings(report, std::string(name(table->format)) + ", " +
                               counted(problem.numRanks, "rank") + ", " +
                               counted(problem.stages.size(), "stage") + ", " +
-                              counted(problem.numMicrobatches, "micro-batch") +
-                              ", " +
+                              countedMicrobatches(problem) + ", " +
                               counted(program.numInstructions(), "action"));
     for (const FifoVerdict &v : verdicts)
       std::cout << inWords(v.fifo)

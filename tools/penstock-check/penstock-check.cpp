@@ -49,7 +49,7 @@ ExitStatus check::checkProgramFile(const Options &options) {
                   formatSymbol(problem.name) + ", " +
                       counted(problem.numRanks, "rank") + ", " +
                       counted(problem.stages.size(), "stage") + ", " +
-                      counted(problem.numMicrobatches, "micro-batch") + ", " +
+                      countedMicrobatches(problem) + ", " +
                       counted(program->numInstructions(), "instruction") +
                       ", hash " + hash);
     if (report.deadlock()) {

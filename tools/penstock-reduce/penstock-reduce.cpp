@@ -31,7 +31,7 @@ std::string sizeOf(const Program &program) {
   return counted(program.numInstructions(), "instruction") + ", " +
          counted(problem.numRanks, "rank") + ", " +
          counted(problem.stages.size(), "stage") + ", " +
-         counted(problem.numMicrobatches, "micro-batch");
+         countedMicrobatches(problem);
 }
 
 /// A schedule of torch, as an order or a program. Messages begin with the path.

@@ -7,6 +7,7 @@
 
 #include "penstock/Analysis/Simulate.h"
 #include "penstock/Program/File.h"
+#include "penstock/Program/Text.h"
 #include "penstock/Runtime/Models.h"
 #include "penstock/Runtime/Run.h"
 
@@ -319,8 +320,8 @@ Fault train(const Options &options, std::stop_token stop,
   };
   const Problem &problem = program->problem;
   const int32_t numRanks = problem.numRanks;
-  say(format("program  %d ranks, %d stages, %d micro-batches, %zu instructions",
-             numRanks, problem.numStages(), problem.numMicrobatches,
+  say(format("program  %d ranks, %d stages, %s, %zu instructions", numRanks,
+             problem.numStages(), countedMicrobatches(problem).c_str(),
              program->numInstructions()));
 
   RunOptions run;

@@ -10,7 +10,7 @@
 #ifndef PENSTOCK_ANALYSIS_LIVERANGES_H
 #define PENSTOCK_ANALYSIS_LIVERANGES_H
 
-#include "penstock/Program/Program.h"
+#include "penstock/Analysis/WeightVersions.h"
 
 #include <span>
 #include <unordered_map>
@@ -32,9 +32,11 @@ struct Peak {
   uint32_t instruction = 0; ///< the first of the item
 };
 /// The earliest peak over the live ranges of a list of `size` instructions, of
-/// all tensors or of the stashes only.
+/// all tensors or of the stashes only, and of the versions of weights that a
+/// stage keeps beside one.
 Peak peakOf(const Problem &problem, size_t size,
-            std::span<const LiveRange> ranges, bool onlyStashes);
+            std::span<const LiveRange> ranges, bool onlyStashes,
+            std::span<const VersionRange> versions = {});
 
 /// Finds the live ranges of one rank after another. An offload ends the stay of
 /// a stash, a reload begins another.

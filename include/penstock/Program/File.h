@@ -21,7 +21,7 @@ namespace penstock {
 
 /// Version of the file format that this library writes, and the newest it
 /// reads.
-inline constexpr uint32_t kProgramFileVersion = 1;
+inline constexpr uint32_t kProgramFileVersion = 2;
 /// Largest program file: its offsets are 31 bits wide.
 inline constexpr size_t kMaxProgramFileBytes = 2'000'000'000;
 

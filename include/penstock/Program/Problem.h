@@ -17,8 +17,9 @@
 
 namespace penstock {
 
-/// Time of one action on one stage and one micro-batch, in the user's unit
-/// (the same unit as `Link`). All costs are finite and >= 0.
+/// Time of one action on one stage and one whole micro-batch, in the user's
+/// unit (the same unit as `Link`); durationOf() knows slices. All costs are
+/// finite and >= 0.
 struct StageCost {
   double forward = 1;   ///< F
   double backward = 2;  ///< B, by default input + weight
@@ -29,7 +30,8 @@ struct StageCost {
   bool operator==(const StageCost &) const = default;
 };
 
-/// Sizes of one stage in bytes; `output` and `stash` are per micro-batch.
+/// Sizes of one stage in bytes; `output` and `stash` are per whole micro-batch,
+/// bytesOf() knows slices.
 struct StageBytes {
   int64_t output = 0;     ///< activation handed to the next stage; the gradient
                           ///< that comes back for it has the same size
@@ -89,7 +91,13 @@ struct TiedStages {
 struct Problem {
   std::string name;
   int32_t numRanks = 0;
+  /// What flows and what instructions number: the micro-batches, or where they
+  /// are cut into slices, these. See setSlices().
   int32_t numMicrobatches = 0;
+  /// Slices that every micro-batch is cut into along its sequence. Micro-batch
+  /// i is the slices i * slices .. (i + 1) * slices - 1; with causal attention
+  /// each needs those before it forwards, and those after it backwards.
+  int32_t slices = 1;
   std::vector<Stage> stages; ///< along the data flow
   /// Rank of each stage, one row of numStages() entries per chain: chain c
   /// places stage s on placement[c * numStages() + s]. One chain unless the
@@ -109,6 +117,7 @@ struct Problem {
   Link link;
   int64_t memory = 0; ///< bytes a rank may use; 0: no limit
 
+  int32_t numWholeMicrobatches() const { return numMicrobatches / slices; }
   int32_t numStages() const { return static_cast<int32_t>(stages.size()); }
   int32_t numChains() const {
     return stages.empty()
@@ -141,6 +150,17 @@ struct Problem {
   }
   bool operator==(const Problem &) const = default;
 };
+
+/// Cuts the micro-batches anew, each into `slices` >= 1 parts of equal length.
+/// If there are then more than kMaxMicrobatches, the problem is not
+/// well-formed.
+inline void setSlices(Problem &problem, int32_t slices) {
+  const int64_t units =
+      static_cast<int64_t>(problem.numWholeMicrobatches()) * slices;
+  problem.numMicrobatches =
+      static_cast<int32_t>(units < INT32_MAX ? units : INT32_MAX);
+  problem.slices = slices;
+}
 
 } // namespace penstock
 

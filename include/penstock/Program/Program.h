@@ -231,21 +231,26 @@ inline void forEachAccess(const Instruction &inst, int32_t numStages, Fn &&fn) {
 }
 
 /// Bytes of a tensor. The gradient of stage s is as large as the activation
-/// that it belongs to, the output of stage s - 1.
+/// that it belongs to, the output of stage s - 1. That of a slice is its part
+/// of the micro-batch's, rounded up.
 inline int64_t bytesOf(const Problem &problem, const Tensor &t) {
+  auto part = [&](int64_t bytes) {
+    return problem.slices == 1 ? bytes
+                               : (bytes + problem.slices - 1) / problem.slices;
+  };
   switch (t.kind) {
   case TensorKind::Activation:
-    return problem.stages[t.stage].bytes.output;
+    return part(problem.stages[t.stage].bytes.output);
   case TensorKind::Gradient:
-    return t.stage > 0 ? problem.stages[t.stage - 1].bytes.output : 0;
+    return t.stage > 0 ? part(problem.stages[t.stage - 1].bytes.output) : 0;
   case TensorKind::Stash:
-    return problem.stages[t.stage].bytes.stash;
+    return part(problem.stages[t.stage].bytes.stash);
   }
   return 0;
 }
 
 /// Time of one instruction when nothing holds it up: the cost of the action,
-/// the link time of a transfer, 0 for everything else.
+/// of a slice its part, the link time of a transfer, 0 for everything else.
 double durationOf(const Problem &problem, const Instruction &inst);
 
 /// Gradients that several ranks have parts of, and add up before a step: of a

@@ -45,6 +45,9 @@ std::string formatRounded(double value);
 /// "1 rank", "2 ranks", "3 micro-batches": a number of things.
 std::string counted(int64_t number, std::string_view noun);
 
+/// "4 micro-batches", or "4 micro-batches of 2 slices".
+std::string countedMicrobatches(const Problem &problem);
+
 /// A name as a symbol of MLIR: @train, or @"two words" with escapes where it
 /// cannot stand bare.
 std::string formatSymbol(std::string_view name);

@@ -48,6 +48,13 @@ Result<Program> gpipe(const Problem &problem);
 Result<Program> oneForwardOneBackward(const Problem &problem);
 /// Eager 1F1B: twice the warm-up, which hides the latency of transfers.
 Result<Program> eagerOneForwardOneBackward(const Problem &problem);
+/// PipeDream: 1F1B with an update after every micro-batch.
+Result<Program> pipeDream(const Problem &problem);
+/// PipeDream-2BW: an update after every `group` micro-batches, at least as many
+/// as ranks; 0 stands for the number of ranks.
+Result<Program> pipeDream2BW(const Problem &problem, int32_t group = 0);
+/// Seq1F1B: 1F1B over the slices of the micro-batches, see setSlices().
+Result<Program> seq1F1B(const Problem &problem);
 /// ZB-V, the order written down by hand. Placed in a V.
 Result<Program> zbV(const Problem &problem);
 /// V-Half and V-Min: half and a third of the memory of 1F1B. Placed in a V.

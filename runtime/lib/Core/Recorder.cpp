@@ -89,7 +89,10 @@ Problem Recorder::measuredProblem() const {
   for (size_t s = 0; s < problem.stages.size(); ++s) {
     auto mean = [&](Op op) {
       const Cost &cost = costs[s * kNumActions + static_cast<unsigned>(op)];
-      return cost.count ? cost.sum / static_cast<double>(cost.count) : 0;
+      // Of a whole micro-batch.
+      return cost.count
+                 ? cost.sum / static_cast<double>(cost.count) * problem.slices
+                 : 0;
     };
     problem.stages[s].cost = {mean(Op::Forward), mean(Op::Backward),
                               mean(Op::BackwardInput), mean(Op::BackwardWeight),

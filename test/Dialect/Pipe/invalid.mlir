@@ -223,7 +223,7 @@ pipe.schedule @s memory(9223372036854775808)
 
 // -----
 
-// expected-error@+1 {{unknown clause 'rnaks' of a schedule; its clauses are model, cluster, ranks, microbatches, using, costs, bytes, memory, link, chains}}
+// expected-error@+1 {{unknown clause 'rnaks' of a schedule; its clauses are model, cluster, ranks, microbatches, using, costs, bytes, memory, link, slices, chains}}
 pipe.schedule @s rnaks(4)
 
 // -----
@@ -269,6 +269,21 @@ pipe.schedule @s costs(#pipe.cost<transfer = 1>) link(#pipe.link<latency = 1>)
 
 // expected-error@+1 {{chains(...) has 2 entries: write microbatches(N) and one chain for each micro-batch}}
 pipe.schedule @s microbatches(3) chains([0, 1])
+
+// -----
+
+// expected-error@+1 {{slices must be between 1 and 1073741824, got 0}}
+pipe.schedule @s microbatches(1) slices(0)
+
+// -----
+
+// expected-error@+1 {{slices must be at least 1, got -1}}
+pipe.schedule @s microbatches(1) slices(-1)
+
+// -----
+
+// expected-error@+1 {{slices must be between 1 and 2147483647, got 0}}
+pipe.schedule @s using(#pipe.seq_1f1b<slices = 0>)
 
 // -----
 

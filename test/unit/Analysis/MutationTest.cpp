@@ -118,7 +118,11 @@ Result<Program> oneByOne(const Problem &problem) {
   return oneForwardOneBackward(problem);
 }
 
-enum class Placement { One, Loop, Snake, BothWays };
+Result<Program> doubleBuffered(const Problem &problem) {
+  return pipeDream2BW(problem);
+}
+
+enum class Placement { One, Sliced, Loop, Snake, BothWays };
 struct Source {
   const char *name;
   Result<Program> (*generate)(const Problem &);
@@ -130,6 +134,9 @@ constexpr Source kSources[] = {
     {"naive both ways", naive, Placement::BothWays},
     {"gpipe", allForwardFirst, Placement::One},
     {"one_f_one_b", oneByOne, Placement::One},
+    {"pipedream", pipeDream, Placement::One},
+    {"pipedream_2bw", doubleBuffered, Placement::One},
+    {"seq_1f1b", seq1F1B, Placement::Sliced},
     {"zb_h1", zbH1, Placement::One},
     {"zb_h2", zbH2, Placement::One},
     {"interleaved_1f1b", interleaved, Placement::Loop},
@@ -143,10 +150,13 @@ constexpr Source kSources[] = {
 };
 
 Problem problemOf(Placement placement, int32_t p, int32_t m) {
-  Problem problem = placement == Placement::One     ? pipeline(p, m)
-                    : placement == Placement::Loop  ? loopedPipeline(p, 2, m)
-                    : placement == Placement::Snake ? snake(p, 2, m)
-                                                    : bothWays(p, m);
+  Problem problem = placement == Placement::One        ? pipeline(p, m)
+                    : placement == Placement::Loop     ? loopedPipeline(p, 2, m)
+                    : placement == Placement::Snake    ? snake(p, 2, m)
+                    : placement == Placement::BothWays ? bothWays(p, m)
+                                                       : pipeline(p, m);
+  if (placement == Placement::Sliced)
+    setSlices(problem, 2);
   for (int32_t s = 0; s < problem.numStages(); ++s)
     problem.stages[s].bytes = {s % 3 == 2 ? 8 : 16, s % 2 ? 64 : 32, 10, 10, 0};
   return problem;
@@ -292,7 +302,12 @@ Base makeBase(Random &random) {
     TransferOptions transfers;
     transfers.group = !variant(random.chance(3), "ungrouped");
     EXPECT_TRUE(insertTransfers(program, transfers)) << base.name;
-    if (variant(random.chance(4), "sharded"))
+    const bool stepsOnTheWay = std::any_of(
+        program.ranks[0].instructions.begin(),
+        program.ranks[0].instructions.end(), [](const Instruction &inst) {
+          return inst.op == Op::Step && inst.microbatch >= 0;
+        });
+    if (!stepsOnTheWay && variant(random.chance(4), "sharded"))
       shardStages(program);
     const bool planned = variant(!random.chance(4), "planned");
     if (!planned) {
@@ -314,10 +329,10 @@ Base makeBase(Random &random) {
       buffers.transferQueue = 0;
     EXPECT_TRUE(planBuffers(program, buffers)) << base.name;
     // As much memory as the fullest rank needs.
-    for (int32_t r = 0; r < p; ++r)
-      program.problem.memory = std::max(
-          program.problem.memory, persistentBytes(program.problem)[r] +
-                                      slotOffsets(program.ranks[r]).back());
+    if (const auto timing = simulateProgram(program))
+      for (const RankTiming &rank : timing->ranks)
+        program.problem.memory =
+            std::max(program.problem.memory, rank.peakBytes);
     return base;
   }
 }

@@ -55,7 +55,9 @@ bool goesRight(const Problem &problem, int32_t rank, const Instruction &inst) {
   const int32_t other = inst.op == Op::Send ? to : from;
   return mine == rank && other == inst.peer &&
          inst.bytes ==
-             problem.stages[std::min(inst.stage, reader)].bytes.output;
+             (problem.stages[std::min(inst.stage, reader)].bytes.output +
+              problem.slices - 1) /
+                 problem.slices;
 }
 
 bool holds(const Problem &problem, int32_t rank, int32_t stage) {
@@ -134,6 +136,60 @@ bool addsUp(const Program &program) {
   return right;
 }
 
+/// Of two slices of a micro-batch the first goes forward first, and back last.
+bool slicesAreInOrder(const Problem &problem, const RankProgram &rank) {
+  const auto &list = rank.instructions;
+  for (size_t b = 0; b < list.size(); ++b)
+    for (size_t a = 0; a < b; ++a) {
+      auto isBackward = [](const Instruction &inst) {
+        return inst.op == Op::Backward || inst.op == Op::BackwardInput;
+      };
+      if (list[a].stage != list[b].stage || !isAction(list[a].op) ||
+          !isAction(list[b].op) ||
+          list[a].microbatch / problem.slices !=
+              list[b].microbatch / problem.slices)
+        continue;
+      if (list[a].op == Op::Forward && list[b].op == Op::Forward &&
+          list[a].microbatch > list[b].microbatch)
+        return false;
+      if (isBackward(list[a]) && isBackward(list[b]) &&
+          list[a].microbatch < list[b].microbatch)
+        return false;
+    }
+  return true;
+}
+
+/// Every weight gradient is used by one step, and every step for a micro-batch
+/// uses that of this one, if there are such steps.
+bool stepsAreRight(const Program &program) {
+  std::map<int32_t, bool> pending; // stages, by whether a gradient is unused
+  bool any = false, whole = false;
+  for (size_t r = 0; r < program.ranks.size(); ++r) {
+    std::map<std::pair<int32_t, int32_t>, bool> fresh;
+    for (const Instruction &inst : program.ranks[r].instructions) {
+      if (inst.op == Op::Backward || inst.op == Op::BackwardWeight) {
+        fresh[{inst.stage, inst.microbatch}] = true;
+        pending[inst.stage] = true;
+      }
+      whole |= inst.op == Op::Step && inst.microbatch < 0;
+      if (inst.op != Op::Step || inst.microbatch < 0)
+        continue;
+      any = true;
+      if (!fresh[{inst.stage, inst.microbatch}])
+        return false;
+      for (auto &[tag, isFresh] : fresh)
+        isFresh &= tag.first != inst.stage;
+      pending[inst.stage] = false;
+    }
+  }
+  if (!any)
+    return true;
+  for (auto [stage, isPending] : pending)
+    if (isPending)
+      return false;
+  return !whole;
+}
+
 bool isComplete(const Program &program) {
   const Problem &problem = program.problem;
   std::map<std::tuple<Op, int32_t, int32_t>, int> actions;
@@ -142,7 +198,8 @@ bool isComplete(const Program &program) {
   // Sizes of a collective, by all that names it.
   std::map<std::tuple<Op, uint16_t, int32_t, int32_t, int32_t>, int64_t> sizes;
   for (int32_t r = 0; r < problem.numRanks; ++r) {
-    if (!forwardsComeFirst(program.ranks[r]))
+    if (!forwardsComeFirst(program.ranks[r]) ||
+        !slicesAreInOrder(problem, program.ranks[r]))
       return false;
     for (const Instruction &inst : program.ranks[r].instructions) {
       if (isAction(inst.op)) {
@@ -177,6 +234,8 @@ bool isComplete(const Program &program) {
       }
     }
   }
+  if (!stepsAreRight(program))
+    return false;
   for (int32_t s = 0; s < problem.numStages(); ++s) {
     for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb) {
       auto count = [&](Op op) { return actions[{op, s, mb}]; };
@@ -238,7 +297,7 @@ private:
 };
 
 /// A place on a rank that can be read and written.
-enum class Place { Slot, Tensor, Host, Gradients, Parameters };
+enum class Place { Slot, Tensor, Host, Gradients, Parameters, Slices };
 using Cell = std::tuple<Place, int32_t, Tag>;
 
 class RankOracle {
@@ -297,6 +356,10 @@ private:
         content = {tagOf(access.tensor),
                    isStash && inst.op == Op::BackwardInput};
     });
+    if (problem.slices > 1 &&
+        (inst.op == Op::Forward || inst.op == Op::Backward ||
+         inst.op == Op::BackwardInput))
+      touch(i, {Place::Slices, inst.stage, {}}, true);
     switch (inst.op) {
     case Op::Offload:
     case Op::Reload:
@@ -399,6 +462,33 @@ private:
   std::map<int32_t, bool> sharded, stages;
 };
 
+/// Bytes of weights beside the newest, at most: of each stage, the versions
+/// that somebody with its F done needs from an instruction on.
+int64_t oldWeights(const Program &program, int32_t r) {
+  const auto &list = program.ranks[r].instructions;
+  std::map<int32_t, int32_t> newest;
+  std::map<std::pair<int32_t, int32_t>, int32_t> taken;
+  int64_t most = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].op == Op::Step && list[i].microbatch >= 0)
+      ++newest[list[i].stage];
+    if (list[i].op == Op::Forward)
+      taken[{list[i].stage, list[i].microbatch}] = newest[list[i].stage];
+    std::map<std::pair<int32_t, int32_t>, int64_t> needed;
+    for (size_t k = i; k < list.size(); ++k)
+      if (auto it = taken.find({list[k].stage, list[k].microbatch});
+          it != taken.end() && isAction(list[k].op) &&
+          list[k].op != Op::Forward && it->second != newest[list[k].stage])
+        needed[{list[k].stage, it->second}] =
+            program.problem.stages[list[k].stage].bytes.parameters;
+    int64_t bytes = 0;
+    for (const auto &[version, size] : needed)
+      bytes += size;
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 bool fitsInMemory(const Program &program, int32_t r) {
   const Problem &problem = program.problem;
   int64_t bytes = 0;
@@ -407,6 +497,7 @@ bool fitsInMemory(const Program &program, int32_t r) {
       bytes += size.parameters + size.gradients + size.optimizer;
   for (int64_t slot : program.ranks[r].slotBytes)
     bytes += (slot + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  bytes += oldWeights(program, r);
   return problem.memory == 0 || bytes <= problem.memory;
 }
 

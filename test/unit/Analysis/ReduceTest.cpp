@@ -105,6 +105,34 @@ TEST(Reduce, InterleavedOrderThatDeadlocks) {
   EXPECT_TRUE(verify(interleaved(8, 2, 20, 10), asOrder).accepted());
 }
 
+TEST(Reduce, MicrobatchesGoWithAllTheirSlices) {
+  Program order = makeProgram(1, 3);
+  setSlices(order.problem, 2);
+  RankBuilder rank(order, 0);
+  for (int32_t mb = 0; mb < 6; ++mb)
+    rank.f(0, mb);
+  for (int32_t mb = 6; mb-- > 0;)
+    rank.b(0, mb);
+  ASSERT_EQ(countParts(order, Part::Microbatches), 3u);
+  const Program less = dropParts(order, Part::Microbatches, 1, 1);
+  EXPECT_TRUE(wellFormed(less));
+  EXPECT_EQ(dump(less),
+            R"(pipe.schedule @test ranks(1) microbatches(2) slices(2) {
+  stage 0 on 0
+  rank 0 {
+    forward 0 mb 0
+    forward 0 mb 1
+    forward 0 mb 2
+    forward 0 mb 3
+    backward 0 mb 3
+    backward 0 mb 2
+    backward 0 mb 1
+    backward 0 mb 0
+  }
+}
+)");
+}
+
 TEST(Reduce, OneForwardOneBackwardWithoutGroups) {
   for (bool planned : {false, true}) {
     Program program = oneForwardOneBackward(5, 12, planned, false);

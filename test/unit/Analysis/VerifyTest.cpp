@@ -592,9 +592,16 @@ TEST(Completeness, StepOnSomeRanksOnly) {
                 "`reduce_grad 0` is missing on rank 0, while `reduce_grad 1` "
                 "on rank 1 uses the gradients of another stage or copy; add it",
                 1);
-  // Steps for a micro-batch each are another schedule.
+  // Steps for a micro-batch each are another schedule, but of all stages too.
   program = smallProgram();
   RankBuilder(program, 0).action(Op::Step, 0, 0);
+  verdict = verify(program);
+  ASSERT_EQ(verdict.findings.size(), 1u) << allMessages(verdict);
+  EXPECT_EQ(verdict.findings[0].rule, Rule::Completeness);
+  EXPECT_EQ(verdict.findings[0].message,
+            "adds a weight gradient that no step uses; add `step 1 mb 0` after "
+            "it");
+  RankBuilder(program, 1).action(Op::Step, 1, 0);
   EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
 }
 

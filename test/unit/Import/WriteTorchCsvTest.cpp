@@ -134,6 +134,15 @@ TEST(WriteTorchCsv, Faults) {
   EXPECT_EQ(fault(*order),
             "has 2 chains; torch places every stage on one rank, so choose a "
             "schedule with one chain");
+
+  problem = pipeline(2, 4);
+  EXPECT_EQ(fault(*pipeDream(problem)),
+            "is for one micro-batch; torch has it for all of them only, so "
+            "leave the micro-batch out");
+  setSlices(problem, 3);
+  EXPECT_EQ(fault(*seq1F1B(problem)),
+            "cuts micro-batches into 3 slices; torch knows whole micro-batches "
+            "only, so choose another schedule");
 }
 
 } // namespace

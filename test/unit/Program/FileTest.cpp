@@ -117,6 +117,24 @@ TEST_F(FileTest, RoundTripThroughAFile) {
   }
 }
 
+// A reader that knows no slices would take them for micro-batches.
+TEST_F(FileTest, OnlySlicesNeedTheSecondVersion) {
+  auto version = [](const Bytes &bytes) {
+    return flatbuffers::GetSizePrefixedRoot<file::Header>(bytes.data())
+        ->version();
+  };
+  Program program = small();
+  program.problem.placement.resize(program.problem.stages.size());
+  program.problem.chains.clear();
+  EXPECT_EQ(version(serialize(program)), 1u);
+  setSlices(program.problem, 3);
+  const Bytes bytes = serialize(program);
+  EXPECT_EQ(version(bytes), 2u);
+  Result<Program> loaded = deserialize(bytes);
+  ASSERT_TRUE(loaded) << loaded.message();
+  EXPECT_EQ(*loaded, program);
+}
+
 TEST_F(FileTest, ABigFileIsReadInPieces) {
   Program program = small();
   program.ranks[0].slotBytes.resize(500000, 3);
@@ -158,6 +176,7 @@ TEST_F(FileTest, EveryFieldChangesTheHash) {
       [](Program &p) { p.problem.name += ' '; },
       [](Program &p) { ++p.problem.numRanks; },
       [](Program &p) { ++p.problem.numMicrobatches; },
+      [](Program &p) { ++p.problem.slices; },
       [](Program &p) { p.problem.stages.emplace_back(); },
       [](Program &p) { ++p.problem.stages[0].firstLayer; },
       [](Program &p) { ++p.problem.stages[0].numLayers; },
@@ -553,8 +572,8 @@ TEST_F(FileTest, NewerVersion) {
   Bytes bytes = serialize(small());
   setVersion(bytes, kProgramFileVersion + 1);
   EXPECT_EQ(deserialize(bytes).message(),
-            "the program file has format version 2, and this Penstock reads up "
-            "to 1; update Penstock, or write the file with this one");
+            "the program file has format version 3, and this Penstock reads up "
+            "to 2; update Penstock, or write the file with this one");
 }
 
 constexpr const char *kStructure =

@@ -277,6 +277,26 @@ TEST(Text, TwoChains) {
 )");
 }
 
+TEST(Text, Slices) {
+  Program program;
+  Problem &problem = program.problem;
+  problem.name = "cut";
+  problem.numRanks = 1;
+  problem.numMicrobatches = 4;
+  problem.stages.resize(1);
+  problem.placement = {0};
+  setSlices(problem, 2);
+  program.ranks.resize(1);
+  EXPECT_EQ(problem.numMicrobatches, 8);
+  EXPECT_EQ(countedMicrobatches(problem), "4 micro-batches of 2 slices");
+  EXPECT_EQ(dump(program),
+            "pipe.schedule @cut ranks(1) microbatches(4) slices(2) {\n"
+            "  stage 0 on 0\n  rank 0 {\n  }\n}\n");
+  setSlices(problem, 1);
+  EXPECT_EQ(problem.numMicrobatches, 4);
+  EXPECT_EQ(countedMicrobatches(problem), "4 micro-batches");
+}
+
 TEST(Text, Symbols) {
   EXPECT_EQ(formatSymbol("a1_$."), "@a1_$.");
   EXPECT_EQ(formatSymbol("_"), "@_");

@@ -90,6 +90,34 @@ const Site kWhole;
 const double kNaN = std::numeric_limits<double>::quiet_NaN();
 const double kInfinity = std::numeric_limits<double>::infinity();
 
+TEST(WellFormed, Slices) {
+  auto cut = [](Program &p, int32_t slices) {
+    p.problem.placement = {0, 1};
+    p.problem.chains.clear();
+    setSlices(p.problem, slices);
+  };
+  Program program = valid();
+  cut(program, 3);
+  EXPECT_TRUE(wellFormed(program));
+  expectFaults({
+      {[](Program &p) { p.problem.slices = 0; }, kWhole,
+       "the number of slices of a micro-batch is 0; it must be 1 to "
+       "1073741824"},
+      {[](Program &p) { p.problem.slices = -1; }, kWhole,
+       "the number of slices of a micro-batch is -1; it must be 1 to "
+       "1073741824"},
+      {[&](Program &p) { cut(p, 1 << 29); }, kWhole,
+       "micro-batches of 536870912 slices are more than 1073741824 slices in "
+       "all; give fewer micro-batches or slices"},
+      {[](Program &p) { p.problem.slices = 2; }, kWhole,
+       "the number of slices in all is 3; it must be a multiple of the 2 "
+       "slices of a micro-batch"},
+      {[](Program &p) { setSlices(p.problem, 2); }, kWhole,
+       "micro-batches that are cut into slices have one chain; drop the 2 "
+       "slices or the chains"},
+  });
+}
+
 TEST(WellFormed, Counts) {
   expectFaults({
       {[](Program &p) { p.problem.numRanks = 0; }, kWhole,
@@ -169,6 +197,15 @@ TEST(WellFormed, PlacementAndChains) {
        kWhole,
        "there are weights for 2 of 3 micro-batches; give one for each, or "
        "none"},
+      {[](Program &p) {
+         p.problem.weights = {1, 2, 3};
+         p.problem.slices = 3;
+         p.problem.chains.clear();
+         p.problem.placement.resize(2);
+       },
+       kWhole,
+       "micro-batches that are cut into slices have no weights; drop the 3 "
+       "slices or the weights"},
       {[](Program &p) {
          p.problem.weights = {1, 2, -1};
        },

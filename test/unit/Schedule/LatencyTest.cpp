@@ -12,7 +12,8 @@ using namespace penstock::test;
 namespace {
 
 std::vector<PlacedFamily> allFamilies() {
-  std::vector<PlacedFamily> all = {kNaive, kGPipe, kOneForwardOneBackward};
+  std::vector<PlacedFamily> all = {kNaive, kGPipe, kOneForwardOneBackward,
+                                   kPipeDream, kPipeDream2BW};
   all.insert(all.end(), std::begin(kInOrder), std::end(kInOrder));
   all.insert(all.end(), std::begin(kInAnotherOrder), std::end(kInAnotherOrder));
   return all;

@@ -15,9 +15,12 @@ struct PlacedFamily {
   Result<Program> (*make)(const Problem &);
   int32_t chunks = 1; ///< stages a rank
   Shape shape = Shape::Loop;
+  int32_t slices = 1;
 
-  /// Places the stages of a problem, `chunks` for each rank.
+  /// Places the stages of a problem, `chunks` for each rank, and cuts its
+  /// micro-batches.
   void place(Problem &problem) const {
+    setSlices(problem, slices);
     if (shape == Shape::BothWays)
       placeBothWays(problem);
     else
@@ -34,6 +37,13 @@ inline void PrintTo(const PlacedFamily &family, std::ostream *os) {
 
 inline const PlacedFamily kNaive{"naive", naive}, kGPipe{"gpipe", gpipe},
     kOneForwardOneBackward{"one_f_one_b", oneForwardOneBackward};
+
+/// They update while micro-batches are in the pipe.
+inline const PlacedFamily kPipeDream{"pipedream", pipeDream},
+    kPipeDream2BW{"pipedream_2bw",
+                  [](const Problem &problem) { return pipeDream2BW(problem); }};
+/// Two slices of every micro-batch.
+inline const PlacedFamily kSeq1F1B{"seq_1f1b", seq1F1B, 1, Shape::Loop, 2};
 
 /// Each stage adds up its gradients in the order of the micro-batches.
 inline const PlacedFamily kInOrder[] = {
@@ -61,6 +71,7 @@ inline const PlacedFamily kInAnotherOrder[] = {
        return gpipe(problem, {.descending = true, .recompute = true});
      }},
     {"breadth_first", breadthFirst, 2},
+    kSeq1F1B,
     {"dualpipe", dualPipe, 1, Shape::BothWays},
     {"chimera", chimera, 1, Shape::BothWays},
 };

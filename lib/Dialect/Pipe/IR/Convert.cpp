@@ -145,6 +145,14 @@ LogicalResult Extraction::readClauses() {
     return fail() << "no ranks: add ranks(N) or cluster(@name)";
   if (p.numMicrobatches == -1)
     return fail() << "no micro-batches: add microbatches(N)";
+  ScheduleFamilyAttrInterface family = schedule.getFamilyAttr();
+  const int32_t ofFamily = family ? family.getSlices() : 1;
+  const bool isGiven = schedule.getSlices() != -1;
+  if (isGiven && ofFamily != 1 && ofFamily != schedule.getSlices())
+    return fail() << "slices(" << schedule.getSlices()
+                  << ") disagrees with the " << ofFamily
+                  << " slices of the family; drop one of them";
+  setSlices(p, isGiven ? schedule.getSlices() : ofFamily);
   if (schedule.getMemory() != -1)
     p.memory = schedule.getMemory();
   if (LinkAttr link = schedule.getLinkAttr())
@@ -242,8 +250,7 @@ LogicalResult Extraction::readInstruction(InstructionOpInterface op,
   Instruction inst = op.getInstruction();
   if (inst.microbatch >= problem().numMicrobatches)
     return fail(op) << "`" << penstock::describe(inst) << "`: there are only "
-                    << problem().numMicrobatches
-                    << " micro-batches; write 0 to "
+                    << countedMicrobatches(problem()) << "; write 0 to "
                     << problem().numMicrobatches - 1
                     << ", or raise microbatches(N)";
   if (ArrayRef<int32_t> set = op.getRanks(); !set.empty()) {
@@ -513,7 +520,8 @@ LogicalResult writeProgram(ScheduleOp schedule, const Program &program) {
   props.costs = nullptr;
   props.bytes = nullptr;
   props.ranks = problem.numRanks;
-  props.microbatches = problem.numMicrobatches;
+  props.microbatches = problem.numWholeMicrobatches();
+  props.slices = problem.slices == 1 ? -1 : problem.slices;
   props.memory = problem.memory ? problem.memory : -1;
   props.link = problem.link == Link() ? LinkAttr()
                                       : LinkAttr::get(context, problem.link);

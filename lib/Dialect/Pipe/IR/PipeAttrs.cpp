@@ -402,6 +402,53 @@ Result<Program> OneFOneBAttr::generate(const Problem &problem) const {
                                          : oneForwardOneBackward(problem));
 }
 
+Attribute PipeDreamAttr::parse(AsmParser &parser, Type) {
+  bool split = false;
+  if (parseParameters(parser, getMnemonic(), {{"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), split);
+}
+void PipeDreamAttr::print(AsmPrinter &printer) const {
+  ParameterPrinter(printer).flag("split_backward", getSplitBackward());
+}
+Result<Program> PipeDreamAttr::generate(const Problem &problem) const {
+  return splitIf(getSplitBackward(), pipeDream(problem));
+}
+
+Attribute PipeDream2BWAttr::parse(AsmParser &parser, Type) {
+  int32_t group = 0;
+  bool split = false;
+  if (parseParameters(parser, getMnemonic(),
+                      {{"group", group}, {"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), group, split);
+}
+void PipeDream2BWAttr::print(AsmPrinter &printer) const {
+  ParameterPrinter(printer)
+      .number("group", getGroup())
+      .flag("split_backward", getSplitBackward());
+}
+Result<Program> PipeDream2BWAttr::generate(const Problem &problem) const {
+  return splitIf(getSplitBackward(), pipeDream2BW(problem, getGroup()));
+}
+
+Attribute Seq1F1BAttr::parse(AsmParser &parser, Type) {
+  int32_t slices = 2;
+  bool split = false;
+  if (parseParameters(parser, getMnemonic(),
+                      {{"slices", slices}, {"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), slices, split);
+}
+void Seq1F1BAttr::print(AsmPrinter &printer) const {
+  ParameterPrinter(printer)
+      .number("slices", getSlices())
+      .flag("split_backward", getSplitBackward());
+}
+Result<Program> Seq1F1BAttr::generate(const Problem &problem) const {
+  return splitIf(getSplitBackward(), seq1F1B(problem));
+}
+
 Attribute Interleaved1F1BAttr::parse(AsmParser &parser, Type) {
   int32_t chunks = 2, group = 0;
   bool split = false;

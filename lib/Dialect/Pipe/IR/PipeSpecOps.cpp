@@ -276,8 +276,9 @@ LogicalResult ClusterOp::verify() {
 //===----------------------------------------------------------------------===//
 
 static constexpr StringRef kScheduleClauses[] = {
-    "model",  "cluster", "ranks",  "microbatches", "using", "costs",  "bytes",
-    "memory", "link",    "chains", "weights",      "tied",  "overlap"};
+    "model",  "cluster", "ranks",  "microbatches", "using",
+    "costs",  "bytes",   "memory", "link",         "slices",
+    "chains", "weights", "tied",   "overlap"};
 
 /// Parses a number for which -1 stands for none: a written -1 is refused here,
 /// other wrong ones by the verifier.
@@ -330,11 +331,13 @@ ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
     case 8:
       return parseTyped(parser, "a #pipe.link", props.link);
     case 9:
+      return parseCount(parser, "slices", props.slices);
+    case 10:
       return parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
         return parseInRange(parser, "chain", props.chains.emplace_back(), 0,
                             255);
       });
-    case 10: {
+    case 11: {
       SmallVector<double> weights;
       if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square,
                                          [&]() -> ParseResult {
@@ -348,7 +351,7 @@ ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
       props.weights = parser.getBuilder().getDenseF64ArrayAttr(weights);
       return success();
     }
-    case 11:
+    case 12:
       return parser.parseCommaSeparatedList(
           [&] { return parseTied(parser, props); });
     default: {
@@ -378,6 +381,8 @@ void ScheduleOp::print(OpAsmPrinter &printer) {
     printClause(printer, "ranks", getRanks());
   if (getMicrobatches() != -1)
     printClause(printer, "microbatches", getMicrobatches());
+  if (getSlices() != -1)
+    printClause(printer, "slices", getSlices());
   if (!getChains().empty()) {
     printer << " chains([";
     llvm::interleaveComma(getChains(), printer);
@@ -449,6 +454,9 @@ LogicalResult ScheduleOp::verify() {
   if (getMicrobatches() != -1 &&
       failed(checkRange(emit, "microbatches", getMicrobatches(), 1,
                         kMaxMicrobatches)))
+    return failure();
+  if (getSlices() != -1 &&
+      failed(checkRange(emit, "slices", getSlices(), 1, kMaxMicrobatches)))
     return failure();
   if (failed(checkRange(emit, "memory", getMemory(), -1, kNoLimit)))
     return failure();

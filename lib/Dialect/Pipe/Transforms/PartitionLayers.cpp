@@ -87,6 +87,7 @@ PartitionLayers::overrideSpec(ScheduleOp op,
   if (family) {
     op.setFamilyAttr(family);
     op.setChains({});
+    op.setSlices(-1);
     for (RankOp rank :
          llvm::make_early_inc_range(op.getBody().getOps<RankOp>()))
       rank.erase();

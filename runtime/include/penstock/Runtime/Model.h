@@ -52,6 +52,10 @@ public:
   /// The forward again, for the stash only.
   virtual void recompute(const ActionContext &context) = 0;
   /// Optimizer update of `stage` (-1: all on the rank); gradients become zero.
+  /// Schedules without a flush update while micro-batches are in the pipe: then
+  /// F takes the newest weights, and R, B, I and W take those that the F of
+  /// their micro-batch took. The model keeps them; weightVersions() tells how
+  /// many there are.
   virtual void optimizerStep(int32_t stage) = 0;
 
   /// The accumulated weight gradients of `stage`, for all_reduce over the ranks

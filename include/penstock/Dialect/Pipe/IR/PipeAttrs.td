@@ -115,8 +115,8 @@ class Pipe_Flag<string desc> : DefaultValuedParameter<"bool", "false", desc>;
 class Pipe_Count<string desc, int value>
     : DefaultValuedParameter<"int32_t", "" # value, desc>;
 
-/// A family of the dialect. A parameter named `chunks` is the interface's
-/// getChunks().
+/// A family of the dialect. Parameters named `chunks` and `slices` are the
+/// interface's getChunks() and getSlices().
 class Pipe_Family<string name, string attrMnemonic, dag fields = (ins)>
     : Pipe_Attr<name, attrMnemonic,
         [DeclareAttrInterfaceMethods<Pipe_ScheduleFamilyAttrInterface>]> {
@@ -160,6 +160,45 @@ def Pipe_OneFOneBAttr : Pipe_FusedFamily<"OneFOneB", "one_f_one_b", (ins
 
     ```mlir
     pipe.schedule @s ranks(4) microbatches(8) using(#pipe.one_f_one_b<split_backward = true>)
+    ```
+  }];
+}
+
+def Pipe_PipeDreamAttr : Pipe_FusedFamily<"PipeDream", "pipedream"> {
+  let summary = "1F1B with an update after every micro-batch";
+  let description = [{
+    Narayanan et al., *PipeDream: Generalized Pipeline Parallelism for DNN
+    Training*, 2019: the order of 1F1B, and the optimizer steps after every
+    backward. A backward takes the weights that its forward took, so stage s
+    keeps up to p - s versions of them.
+  }];
+}
+
+def Pipe_PipeDream2BWAttr : Pipe_FusedFamily<"PipeDream2BW", "pipedream_2bw",
+    (ins Pipe_Count<"micro-batches of one update", 0>:$group)> {
+  let summary = "1F1B with updates on the way and two versions of the weights";
+  let description = [{
+    Narayanan et al., *Memory-Efficient Pipeline-Parallel DNN Training*, 2021:
+    the optimizer steps after every `group` micro-batches, at least as many as
+    there are ranks, which is also the default. Two versions of the weights are
+    enough for that.
+
+    ```mlir
+    pipe.schedule @s ranks(4) microbatches(16) using(#pipe.pipedream_2bw<group = 8>)
+    ```
+  }];
+}
+
+def Pipe_Seq1F1BAttr : Pipe_FusedFamily<"Seq1F1B", "seq_1f1b",
+    (ins Pipe_Count<"slices of a micro-batch", 2>:$slices)> {
+  let summary = "1F1B over slices of the sequence";
+  let description = [{
+    Sun et al., *Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large
+    Language Model Training*, 2024. Micro-batches are cut into `slices` of equal
+    work, which flow one after the other; `mb` numbers the slices.
+
+    ```mlir
+    pipe.schedule @s ranks(4) microbatches(8) using(#pipe.seq_1f1b<slices = 4>)
     ```
   }];
 }

@@ -21,6 +21,8 @@ def Pipe_ScheduleFamilyAttrInterface
   let methods = [
     InterfaceMethod<"Stages that each rank runs, at least 1.",
       "int32_t", "getChunks", (ins), "", "return 1;">,
+    InterfaceMethod<"Slices that each micro-batch is cut into, at least 1.",
+      "int32_t", "getSlices", (ins), "", "return 1;">,
     InterfaceMethod<[{
         Sets `placement`, and `chains` where the family has two of them, of a
         problem whose stages, ranks and micro-batches are known.

@@ -311,7 +311,9 @@ def Pipe_ReloadOp : Pipe_LocalOp<"reload", Pipe_Index, Pipe_Index> {
 def Pipe_StepOp : Pipe_LocalOp<"step", Pipe_OptionalIndex, Pipe_OptionalIndex> {
   let summary = "optimizer update";
   let description = [{
-    Without a stage, of all stages of the rank.
+    Without a stage, of all stages of the rank. With a micro-batch, of those
+    gradients only that came since the step before, this one's last: others are
+    still in the pipe, and go back with the weights that they went forward with.
 
     ```mlir
     step

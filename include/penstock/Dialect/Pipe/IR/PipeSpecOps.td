@@ -85,6 +85,7 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
     | `bytes(#pipe.bytes<...>)` | sizes of every stage that has none of its own |
     | `memory(n)` | bytes that each rank may use |
     | `link(#pipe.link<...>)` | the link between two ranks |
+    | `slices(n)` | parts that each micro-batch is cut into along its sequence |
     | `chains([...])` | chain of each micro-batch, for bidirectional schedules |
     | `weights([...])` | weight of each micro-batch in the loss of the step; without it all have 1 / microbatches |
     | `tied([0, 7] bytes 4096, ...)` | sets of stages that use one parameter, with the size of its gradient: their ranks add it up |
@@ -92,6 +93,12 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
 
     What the schedule says itself wins over its model and cluster. Costs are per
     stage: a rank with v stages takes v times as long.
+
+    With `slices(n)`, or a family that says so, instructions are about slices:
+    micro-batch i is `mb` i n to i n + n - 1. A slice costs, and sends and keeps
+    of bytes, an n-th of what costs and sizes say, which are those of a whole
+    micro-batch. It needs the slices before it forwards and those after it
+    backwards, as with causal attention.
 
     ```mlir
     pipe.schedule @train ranks(8) microbatches(24) using(#pipe.one_f_one_b)
@@ -104,6 +111,7 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
     OptionalAttr<FlatSymbolRefAttr>:$cluster,
     Pipe_OptionalIndex:$ranks,
     Pipe_OptionalIndex:$microbatches,
+    Pipe_OptionalIndex:$slices,
     OptionalAttr<Pipe_FamilyAttr>:$family,
     OptionalAttr<Pipe_CostAttr>:$costs,
     OptionalAttr<Pipe_BytesAttr>:$bytes,
