@@ -19,8 +19,8 @@ namespace penstock {
 /// What a closed form is about: equal stages and free transfers.
 struct EqualStages {
   int32_t numRanks = 1;
-  int32_t chunks = 1; ///< stages on every rank, of the families that take any
-  StageCost cost;     ///< of one stage and one micro-batch
+  int32_t chunks = 1;  ///< stages on every rank, of the families that take any
+  StageCost cost = {}; ///< of one stage and one micro-batch
 };
 
 /// The closed form of a family's bubble: the part of the span in which the
