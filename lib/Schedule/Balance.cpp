@@ -65,7 +65,7 @@ private:
   /// Bytes that layers need on a stage.
   Wide bytesOn(int32_t stage, int32_t begin, int32_t end) const {
     return held[end] - held[begin] +
-           static_cast<Wide>(limits[stage].inFlight) *
+           static_cast<Wide>(limits[stage].stashes) *
                (stash[end] - stash[begin]);
   }
   bool fits(int32_t stage, int32_t begin, int32_t end) const {
@@ -199,18 +199,17 @@ Failure Cutter::explain() const {
     const bool huge = bytes > static_cast<Wide>(kMost);
     return (huge ? "more than " : "") +
            std::to_string(huge ? kMost : static_cast<int64_t>(bytes)) +
-           " bytes with " + counted(limits[stage].inFlight, "micro-batch") +
-           " in flight";
+           " bytes with " + counted(limits[stage].stashes, "stash") + " alive";
   };
   const std::string remedy = "; use more stages or ranks, smaller "
-                             "micro-batches, a schedule with fewer of them in "
-                             "flight, or recompute";
+                             "micro-batches, a schedule with fewer stashes "
+                             "alive, or recompute";
   for (int32_t i = 0; i < n; ++i) {
     int32_t easiest = 0;
     bool anywhere = false;
     for (int32_t stage = 0; stage < numStages && !anywhere; ++stage) {
       anywhere = fits(stage, i, i + 1);
-      if (limits[stage].inFlight < limits[easiest].inFlight)
+      if (limits[stage].stashes < limits[easiest].stashes)
         easiest = stage;
     }
     if (!anywhere)
@@ -403,46 +402,8 @@ Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
   return sumParts(layers, balanceLayers(costsOf(layers), numStages));
 }
 
-//===----------------------------------------------------------------------===//
-// Memory
-//===----------------------------------------------------------------------===//
-
-std::vector<int64_t> microbatchesInFlight(const Program &order) {
-  const auto numStages = static_cast<size_t>(order.problem.numStages());
-  std::vector<int64_t> most(numStages, 0), now(numStages);
-  for (const RankProgram &rank : order.ranks) {
-    now.assign(numStages, 0);
-    const auto &list = rank.instructions;
-    // Nothing leaves before all of an overlap has run.
-    for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
-      end = itemEnd(list, begin);
-      for (uint32_t i = begin; i < end; ++i)
-        if (list[i].op == Op::Forward)
-          most[list[i].stage] =
-              std::max(most[list[i].stage], ++now[list[i].stage]);
-      for (uint32_t i = begin; i < end; ++i)
-        now[list[i].stage] -=
-            list[i].op == Op::Backward || list[i].op == Op::BackwardWeight;
-    }
-  }
-  return most;
-}
-
 Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
-                                      const Program &order) {
-  const Problem &problem = order.problem;
-  const int32_t numStages = problem.numStages();
-  std::vector<int64_t> stagesOn(problem.numRanks, 0);
-  for (int32_t rank : problem.placement)
-    ++stagesOn[rank];
-  const std::vector<int64_t> inFlight = microbatchesInFlight(order);
-  std::vector<StageLimit> limits(numStages);
-  for (int32_t s = 0; s < numStages; ++s) {
-    limits[s] = {inFlight[s], problem.memory};
-    for (int32_t rank : problem.ranksOf(s))
-      limits[s].bytes =
-          std::min(limits[s].bytes, problem.memory / stagesOn[rank]);
-  }
+                                      std::span<const StageLimit> limits) {
   return sumParts(layers, balanceLayers(layers, limits));
 }
 

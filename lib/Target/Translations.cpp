@@ -42,8 +42,7 @@ static llvm::cl::opt<unsigned> &columns() {
 /// How torch issues the transfers of a schedule.
 static llvm::cl::opt<Fifo> &fifo() {
   static llvm::cl::opt<Fifo> option(
-      "fifo",
-      llvm::cl::desc("What the transfers of --torch-csv-to-pipe share"),
+      "fifo", llvm::cl::desc("What the transfers of --torch-csv-to-pipe share"),
       llvm::cl::values(
           clEnumValN(Fifo::Rank, "rank", "one FIFO per rank (default)"),
           clEnumValN(Fifo::Pair, "pair", "one FIFO per pair of ranks"),
@@ -52,37 +51,9 @@ static llvm::cl::opt<Fifo> &fifo() {
   return option;
 }
 
-/// The schedule to translate: the one that --schedule names, or the only one.
-static FailureOr<ScheduleOp> findSchedule(Operation *module) {
-  const std::string &name = scheduleName();
-  ScheduleOp found;
-  std::string names;
-  unsigned count = 0;
-  module->walk<WalkOrder::PreOrder>([&](ScheduleOp op) {
-    if (name.empty() || op.getSymName() == name) {
-      found = op;
-      ++count;
-    }
-    names += (names.empty() ? "@" : ", @") + op.getSymName().str();
-    return WalkResult::skip();
-  });
-  if (count == 1)
-    return found;
-  if (names.empty())
-    return emitError(module->getLoc()) << "no pipe.schedule in the input",
-           failure();
-  if (count == 0)
-    return emitError(module->getLoc())
-               << "no schedule @" << name << "; there are " << names,
-           failure();
-  return emitError(module->getLoc()) << "several schedules (" << names
-                                     << "); choose one with --schedule=NAME",
-         failure();
-}
-
 /// The order or program of the module.
 static FailureOr<ExtractedProgram> extract(Operation *module) {
-  FailureOr<ScheduleOp> schedule = findSchedule(module);
+  FailureOr<ScheduleOp> schedule = findSchedule(module, scheduleName());
   if (failed(schedule))
     return failure();
   FailureOr<ExtractedProgram> extracted = extractProgram(*schedule);

@@ -103,21 +103,17 @@ inline constexpr int64_t kMaxBalance = int64_t(1) << 26;
 Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
                                            int32_t numStages);
 
-/// What a stage may need: with `inFlight` micro-batches between their F and
-/// their B, or W, the parameters, gradients, optimizer state and that many
-/// stashes of its layers are at most `bytes`.
+/// What a stage may need: the parameters, gradients and optimizer state of its
+/// layers, and `stashes` times their stashes, are at most `bytes`. Neither is
+/// negative.
 struct StageLimit {
-  int64_t inFlight = 0, bytes = 0;
+  int64_t stashes = 0, bytes = 0;
 };
 
 /// As above, by the costs of layers, into parts that all keep to the limit of
 /// their stage. Fails also where no cut does, and says which layer is too much.
 Result<std::vector<int32_t>> balanceLayers(std::span<const Stage> layers,
                                            std::span<const StageLimit> limits);
-
-/// Of each stage, the largest number of micro-batches that a rank has in flight
-/// at once: between their F and their B, or their W where backward is split.
-std::vector<int64_t> microbatchesInFlight(const Program &order);
 
 /// Makes `numStages` stages of layers, which are stages of one layer each: cut
 /// by balanceLayers, the cost of a layer being that of its forward and
@@ -127,14 +123,9 @@ std::vector<int64_t> microbatchesInFlight(const Program &order);
 Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
                                       int32_t numStages);
 
-/// As above, into stages that fit into the memory of the ranks under an order,
-/// which is well-formed and has a limit. It says how many stages there are,
-/// where, and how many micro-batches each has in flight; its stages may cost
-/// anything. The stages of a rank share its memory in equal parts, and at most
-/// that each may need: what fits so fits, but where a rank has several stages
-/// there may be a cut that fits where this fails. Transfers need more.
+/// As above, into a stage for each limit that keeps to it.
 Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
-                                      const Program &order);
+                                      std::span<const StageLimit> limits);
 
 } // namespace penstock
 
