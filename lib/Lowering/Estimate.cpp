@@ -2,7 +2,6 @@
 
 #include "penstock/Lowering/Estimate.h"
 
-#include "penstock/Analysis/LiveRanges.h"
 #include "penstock/Analysis/RunOrder.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Program/Text.h"
@@ -13,43 +12,6 @@
 #include <tuple>
 
 namespace penstock {
-
-/// Whether no rank needs more memory than it has for its stashes and what it
-/// holds whatever runs.
-static bool fits(const Program &order) {
-  const Problem &problem = order.problem;
-  const std::vector<int64_t> persistent = persistentBytes(problem);
-  LiveRangeFinder finder(problem);
-  for (int32_t r = 0; r < problem.numRanks; ++r) {
-    const auto &list = order.ranks[r].instructions;
-    const std::vector<LiveRange> ranges =
-        finder.run(list, [](uint32_t, const Access &, int32_t) {});
-    const Peak peak =
-        peakOf(problem, list.size(), ranges, /*onlyStashes=*/true);
-    if (persistent[r] + peak.bytes > problem.memory)
-      return false;
-  }
-  return true;
-}
-
-Result<std::vector<Stage>> fitLayers(std::span<const Stage> layers,
-                                     const Program &order) {
-  const Problem &problem = order.problem;
-  if (problem.memory == 0 || fits(order))
-    return problem.stages;
-  std::vector<int64_t> stagesOn(problem.numRanks, 0);
-  for (int32_t rank : problem.placement)
-    ++stagesOn[rank];
-  const std::vector<int64_t> alive = stashesAlive(order);
-  std::vector<StageLimit> limits(problem.stages.size());
-  for (int32_t s = 0; s < problem.numStages(); ++s) {
-    limits[s] = {alive[s], problem.memory};
-    for (int32_t rank : problem.ranksOf(s))
-      limits[s].bytes =
-          std::min(limits[s].bytes, problem.memory / stagesOn[rank]);
-  }
-  return dealLayers(layers, limits);
-}
 
 /// The part that a simulation has found.
 static void fill(Estimate &result, const Problem &problem,
@@ -101,8 +63,6 @@ Estimate estimate(Result<Program> order, bool lower) {
   std::optional<Timing> timing;
   if (lower) {
     appendSteps(program);
-    // No limit here: a plan that is too large still has a size.
-    const int64_t memory = std::exchange(program.problem.memory, 0);
     if (Result<TransferStatistics> inserted = insertTransfers(program);
         !inserted)
       result.reason = inserted.message();
@@ -110,7 +70,6 @@ Estimate estimate(Result<Program> order, bool lower) {
       result.reason = planned.message();
     else
       timing = simulateProgram(program);
-    program.problem.memory = memory;
   } else {
     timing = simulateOrder(program);
   }

@@ -1,6 +1,7 @@
 //===- Plan.cpp - All families on one model and cluster -------------------===//
 
 #include "penstock/Target/Plan.h"
+#include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 #include "penstock/Schedule/Plan.h"
 
@@ -91,13 +92,15 @@ candidates(ScheduleOp op, const PlanOptions &options) {
   return families;
 }
 
-/// "one_f_one_b<eager = true>": as an option takes it.
+/// "one_f_one_b<eager=true>": as the option schedule of pipe-compile takes it,
+/// without spaces.
 static std::string textOf(Family family) {
   std::string text;
   llvm::raw_string_ostream(text) << Attribute(family);
-  StringRef rest = text;
-  rest.consume_front("#pipe.");
-  return rest.str();
+  if (text.starts_with("#pipe."))
+    text.erase(0, 6);
+  llvm::erase(text, ' ');
+  return text;
 }
 
 /// What the closed form of a family says about equal stages of the same total
@@ -144,6 +147,10 @@ static Result<Problem> problemOf(ScheduleOp op, Family family) {
   return Failure{why.str()};
 }
 
+/// Most actions of an order with one stage a rank that is estimated together
+/// with others.
+static constexpr int64_t kMaxTogether = 1 << 20;
+
 FailureOr<Plan> makePlan(ScheduleOp op, const PlanOptions &options) {
   auto fail = [&] {
     return mlir::emitError(op.getLoc())
@@ -177,6 +184,13 @@ FailureOr<Plan> makePlan(ScheduleOp op, const PlanOptions &options) {
 
   Plan plan;
   const Problem &problem = spec->program.problem;
+  const int64_t most = int64_t(kMaxProgramFileBytes) /
+                       (2 * int64_t(sizeof(Instruction)) * problem.numRanks);
+  if (problem.numMicrobatches > most)
+    return fail() << "has more micro-batches, " << problem.numMicrobatches
+                  << ", than a program on " << problem.numRanks
+                  << " ranks can hold: give at most " << most,
+           failure();
   plan.schedule = op.getSymName().str();
   plan.model = op.getModel()->str();
   plan.numLayers = static_cast<int32_t>(layers->size());
@@ -194,13 +208,19 @@ FailureOr<Plan> makePlan(ScheduleOp op, const PlanOptions &options) {
                                        *options.targetBubble);
   }
   op.setFamilyAttr({});
-  llvm::parallelFor(0, plan.rows.size(), [&](size_t i) {
+  auto estimateRow = [&](size_t i) {
     Result<Problem> &of = problems[i];
     plan.rows[i].estimate =
         of ? estimate((*families)[i].generate(*of), options.lower)
            : estimate(of.failure());
     of = Failure{}; // lets go of the problem
-  });
+  };
+  // Large ones one by one: each may take gigabytes.
+  if (2 * int64_t(plan.numRanks) * plan.numMicrobatches > kMaxTogether)
+    for (size_t i = 0; i < plan.rows.size(); ++i)
+      estimateRow(i);
+  else
+    llvm::parallelFor(0, plan.rows.size(), estimateRow);
   llvm::stable_sort(plan.rows, [&](const PlanRow &a, const PlanRow &b) {
     return isBetter(a.estimate, b.estimate, options.key);
   });

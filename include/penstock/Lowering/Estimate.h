@@ -16,13 +16,13 @@
 
 namespace penstock {
 
-/// The stages of an order, cut anew from the layers of the model if they do not
-/// fit into the memory of the ranks: then by dealLayers with a limit for each
-/// stage, that the stages of a rank share its memory in equal parts. The order
-/// says how many stages there are, where, and how many of their stashes are
-/// alive at once; it must be well-formed and complete. Fails where that is
-/// impossible; then, where a rank has several stages, some other cut may fit.
-/// What transfers need comes on top.
+/// The stages of an order, cut anew from the layers of the model if the stashes
+/// and what a rank holds whatever runs are more than its memory. The order says
+/// how many stages there are, where, and how long stashes live; its own stages
+/// must be those of dealLayers. It must be well-formed and complete. Where
+/// every rank has one stage the cut is the best that fits, and a failure says
+/// why none does; where ranks have several, some other cut may fit. What
+/// transfers need comes on top.
 Result<std::vector<Stage>> fitLayers(std::span<const Stage> layers,
                                      const Program &order);
 

@@ -33,7 +33,7 @@ struct PlanOptions {
 
 /// A schedule of the comparison.
 struct PlanRow {
-  std::string schedule; ///< the text of its family, as in `using`
+  std::string schedule; ///< its family, as pipe-compile takes it
   Estimate estimate;
   /// Micro-batches that keep the bubble rate of equal stages and free transfers
   /// at the target, where there is a closed form.

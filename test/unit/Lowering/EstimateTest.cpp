@@ -186,12 +186,22 @@ TEST(FitLayers, FollowsTheOrderInItsMemory) {
             "stashes alive, or recompute");
 }
 
+TEST(FitLayers, TakesLayersFromTheRankThatLacksMemory) {
+  Stage layer;
+  layer.bytes = {0, 0, 10, 0, 0};
+  std::vector<Stage> layers(16, layer);
+  layers[0].bytes.parameters += 50;
+  // Rank 0 has stages 0 and 2, and 130 bytes to hold where there are 110 each.
+  EXPECT_EQ(fitted(breadthFirst(loopedPipeline(2, 2, 4)), 110, layers),
+            (std::vector<int32_t>{1, 5, 5, 5}));
+}
+
 TEST(FitLayers, SharesTheMemoryOfARank) {
   Stage layer;
   layer.bytes = {0, 10, 1, 1, 2};
   std::vector<Stage> layers(16, layer);
-  // All 16 layers of a rank have 4 micro-batches in flight; the cut that fits
-  // is kept although the shares of the memory are not equal.
+  // All 8 layers of a rank have 4 stashes alive; the cut that fits is kept
+  // although the shares of the memory are not equal.
   layers[0].bytes.parameters += 100;
   EXPECT_EQ(
       fitted(breadthFirst(loopedPipeline(2, 2, 4)), 2 * 4 * 44 + 100, layers),
