@@ -13,6 +13,7 @@
 #include "penstock/Schedule/Schedule.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace penstock {
 
@@ -25,9 +26,10 @@ class Fit {
 public:
   explicit Fit(const Program &order);
 
-  /// Takes what ranks lack from the limits of their stages. Gives whether any
-  /// rank lacks something.
-  bool tighten(const std::vector<Stage> &stages);
+  /// Takes what ranks lack from the limits of their stages. Gives whether none
+  /// lacks anything, or nullopt where one has no stage that can give up a
+  /// layer.
+  std::optional<bool> tighten(const std::vector<Stage> &stages);
   /// Gives the stages of a rank equal shares of its memory.
   void share();
 
@@ -68,15 +70,15 @@ int64_t Fit::lackOf(int32_t rank, int64_t persistent) {
   return persistent + peak.bytes - problem.memory;
 }
 
-bool Fit::tighten(const std::vector<Stage> &stages) {
+std::optional<bool> Fit::tighten(const std::vector<Stage> &stages) {
   problem.stages = stages;
   const std::vector<int64_t> persistent = persistentBytes(problem);
-  bool lacking = false;
+  bool fits = true;
   for (int32_t rank = 0; rank < problem.numRanks; ++rank) {
     const int64_t lack = lackOf(rank, persistent[rank]);
     if (lack <= 0)
       continue;
-    lacking = true;
+    fits = false;
     // Of the stages that can give up a layer, the one that needs most.
     int64_t most = -1;
     StageLimit *limit = nullptr;
@@ -89,10 +91,11 @@ bool Fit::tighten(const std::vector<Stage> &stages) {
         limit = &limits[s];
       }
     }
-    if (limit)
-      limit->bytes = std::clamp<int64_t>(most - lack, 0, limit->bytes);
+    if (!limit)
+      return std::nullopt;
+    limit->bytes = std::clamp<int64_t>(most - lack, 0, limit->bytes);
   }
-  return lacking;
+  return fits;
 }
 
 void Fit::share() {
@@ -112,18 +115,16 @@ Result<std::vector<Stage>> fitLayers(std::span<const Stage> layers,
     return stages;
   Fit fit(order);
   // The stages that there are cost least.
-  for (int round = 0; stages && fit.tighten(*stages); ++round) {
-    if (round == kMaxRounds) {
-      stages = Failure{};
+  for (int round = 0; stages && round < kMaxRounds; ++round) {
+    const std::optional<bool> fits = fit.tighten(*stages);
+    if (fits == true)
+      return stages;
+    if (!fits)
       break;
-    }
     stages = dealLayers(layers, fit.limits);
   }
-  if (!stages) {
-    fit.share();
-    stages = dealLayers(layers, fit.limits);
-  }
-  return stages;
+  fit.share();
+  return dealLayers(layers, fit.limits);
 }
 
 } // namespace penstock

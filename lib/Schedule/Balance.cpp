@@ -258,7 +258,8 @@ Result<std::vector<int32_t>> Cutter::run() {
   // first part with which the sum of squares is the least.
   const size_t width = static_cast<size_t>(n) + 1;
   std::vector<int32_t> cuts(static_cast<size_t>(numStages) * width, n);
-  findEnds(numStages - 1, bound);
+  if (limits.empty())
+    findEnds(0, bound); // the same for all
   best.assign(width, kImpossible);
   best[n] = 0;
   for (int32_t k = 0; k < numStages; ++k) {
