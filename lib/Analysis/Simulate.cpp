@@ -76,22 +76,6 @@ Status checkActions(const Program &order) {
 // What both simulations report
 //===----------------------------------------------------------------------===//
 
-std::vector<int64_t> persistentBytes(const Problem &problem) {
-  std::vector<int64_t> bytes(problem.numRanks, 0);
-  const int32_t numStages = problem.numStages();
-  for (int32_t chain = 0; chain < problem.numChains(); ++chain)
-    for (int32_t s = 0; s < numStages; ++s) {
-      const int32_t rank = problem.placement[chain * numStages + s];
-      bool counted = false;
-      for (int32_t before = 0; before < chain; ++before)
-        counted |= problem.placement[before * numStages + s] == rank;
-      const StageBytes &size = problem.stages[s].bytes;
-      if (!counted)
-        bytes[rank] += size.parameters + size.gradients + size.optimizer;
-    }
-  return bytes;
-}
-
 /// Largest number of stage activations alive at once, and of their bytes or, in
 /// a complete program, the bytes of all tensors.
 static void measurePeaks(const Program &program, bool order, Timing &timing) {

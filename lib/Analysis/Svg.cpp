@@ -541,7 +541,8 @@ void Picture::drawTransfers() {
             return;
           const bool gradient = stage > inst.stage;
           const int64_t bytes =
-              problem.stages[std::min(stage, inst.stage)].bytes.output;
+              bytesOf(problem,
+                      {TensorKind::Activation, std::min(stage, inst.stage), 0});
           draw(gradient, from, r, ended[needed],
                ended[needed] + problem.link.time(bytes));
         });

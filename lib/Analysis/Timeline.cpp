@@ -17,7 +17,7 @@ std::string describeTiming(const Program &program, const Timing &timing) {
                             std::chars_format::fixed, 4)
                   .ptr;
   return "p = " + std::to_string(program.problem.numRanks) +
-         ", m = " + std::to_string(program.problem.numMicrobatches) +
+         ", m = " + std::to_string(program.problem.numWholeMicrobatches()) +
          ", makespan " + formatRounded(timing.makespan) + ", bubble rate " +
          std::string(bubble, end);
 }

@@ -7,12 +7,19 @@
 // ties. The square of a sum is convex, so the best cut never moves back when
 // the part begins later: each row of the program takes n log n steps.
 //
+// A limit of memory says, as the bound does, how far a part may reach that
+// begins at a layer; a part that begins later may reach no less far, which is
+// all that the program needs. But the limits differ from stage to stage, and a
+// layer may fit on some stages only: then the ends that so many parts can
+// reach, which the search needs, are no longer all up to the furthest one.
+//
 //===----------------------------------------------------------------------===//
 
 #include "penstock/Schedule/Schedule.h"
 
 #include "penstock/Program/Text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -40,60 +47,238 @@ static std::vector<int64_t> prefixSums(std::span<const double> costs) {
   return sums;
 }
 
-/// Whether `parts` parts of at most `bound` each suffice, filled greedily.
-static bool fits(const std::vector<int64_t> &sums, int32_t parts,
-                 int64_t bound) {
-  size_t begin = 0;
-  const size_t n = sums.size() - 1;
-  for (int32_t part = 0; part < parts && begin < n; ++part) {
-    size_t end = begin;
-    while (end < n && sums[end + 1] - sums[begin] <= bound)
-      ++end;
-    if (end == begin)
-      return false;
-    begin = end;
-  }
-  return begin == n;
-}
-
 namespace {
 constexpr Wide kImpossible = ~static_cast<Wide>(0);
 
-/// One row of the dynamic program: all ways to put one more part in front.
-struct Row {
-  const std::vector<int64_t> &sums;
-  int64_t bound;
-  const std::vector<Wide> &best; ///< sum of squares of what is behind a cut
-  std::vector<Wide> &next;       ///< and with the part in front of it
-  int32_t *cut;                  ///< its earliest end
+/// Cuts layers into parts that keep to their limits, if there are any.
+class Cutter {
+public:
+  Cutter(std::vector<int64_t> sums, std::span<const Stage> layers,
+         std::span<const StageLimit> limits, int32_t numStages);
 
-  /// Fills [from, to), the cuts of which are in [first, last]. Halves the
-  /// range, so that it is never deep.
-  void fill(int32_t from, int32_t to, int32_t first, int32_t last) {
-    if (from >= to)
-      return;
-    const int32_t i = from + (to - from) / 2;
-    for (int32_t j = std::max(first, i + 1);
-         j <= last && sums[j] - sums[i] <= bound; ++j) {
-      if (best[j] == kImpossible)
-        continue;
-      const auto sum = static_cast<Wide>(sums[j] - sums[i]);
-      if (const Wide total = sum * sum + best[j]; total < next[i]) {
-        next[i] = total;
-        cut[i] = j;
-      }
-    }
-    // Where nothing fits, nothing fits further in front either.
-    const bool fits = next[i] != kImpossible;
-    if (fits)
-      fill(from, i, first, cut[i]);
-    fill(i + 1, to, fits ? cut[i] : first, last);
+  Result<std::vector<int32_t>> run();
+
+private:
+  int64_t costOf(int32_t begin, int32_t end) const {
+    return sums[end] - sums[begin];
   }
+  /// Bytes that layers need on a stage.
+  Wide bytesOn(int32_t stage, int32_t begin, int32_t end) const {
+    return held[end] - held[begin] +
+           static_cast<Wide>(limits[stage].stashes) *
+               (stash[end] - stash[begin]);
+  }
+  bool fits(int32_t stage, int32_t begin, int32_t end) const {
+    return limits.empty() ||
+           bytesOn(stage, begin, end) <= static_cast<Wide>(limits[stage].bytes);
+  }
+
+  void findEnds(int32_t stage, int64_t bound);
+  bool reaches(int64_t bound);
+  void addPart(int32_t stage);
+  void fill(size_t from, size_t to, int32_t first, int32_t last);
+  Failure explain() const;
+
+  const int32_t n, numStages;
+  const std::vector<int64_t> sums;     ///< prefix sums of the costs
+  const std::vector<Wide> held, stash; ///< and of the bytes
+  const std::span<const StageLimit> limits;
+  /// Of a part of one stage that begins at a layer, the last end; the layer
+  /// itself where not even that fits.
+  std::vector<int32_t> ends;
+
+  // The dynamic program. Its rows are all ways to put one more part in front.
+  std::vector<Wide> best;    ///< sum of squares of what is behind a cut
+  std::vector<Wide> next;    ///< and with the part in front of it
+  std::vector<int32_t> rows; ///< the layers where that part can begin
+  int32_t *cut = nullptr;    ///< its earliest end
 };
 } // namespace
 
-Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
-                                           int32_t numStages) {
+/// Prefix sums of what `bytesOf(layer)` says.
+template <typename BytesOf>
+static std::vector<Wide> prefixBytes(std::span<const Stage> layers,
+                                     BytesOf &&bytesOf) {
+  std::vector<Wide> sums(layers.size() + 1, 0);
+  for (size_t i = 0; i < layers.size(); ++i)
+    sums[i + 1] = sums[i] + static_cast<Wide>(bytesOf(layers[i].bytes));
+  return sums;
+}
+
+Cutter::Cutter(std::vector<int64_t> sums, std::span<const Stage> layers,
+               std::span<const StageLimit> limits, int32_t numStages)
+    : n(static_cast<int32_t>(sums.size()) - 1), numStages(numStages),
+      sums(std::move(sums)),
+      held(prefixBytes(layers,
+                       [](const StageBytes &bytes) {
+                         return bytes.parameters + bytes.gradients +
+                                bytes.optimizer;
+                       })),
+      stash(prefixBytes(layers,
+                        [](const StageBytes &bytes) { return bytes.stash; })),
+      limits(limits), ends(n) {}
+
+/// Fills in how far parts of a stage reach that cost at most `bound`.
+void Cutter::findEnds(int32_t stage, int64_t bound) {
+  for (int32_t i = 0, end = 0; i < n; ++i) {
+    end = std::max(end, i);
+    while (end < n && costOf(i, end + 1) <= bound && fits(stage, i, end + 1))
+      ++end;
+    ends[i] = end;
+  }
+}
+
+/// Whether as many parts as there are stages, of at most `bound` each, suffice.
+bool Cutter::reaches(int64_t bound) {
+  if (limits.empty()) {
+    // Filled greedily; where fewer parts suffice, they can be cut further.
+    findEnds(0, bound);
+    int32_t begin = 0;
+    for (int32_t part = 0; part < numStages && begin < n; ++part)
+      begin = ends[begin];
+    return begin == n;
+  }
+  std::vector<uint8_t> reached(n + 1, 0), after(n + 1);
+  reached[0] = 1;
+  for (int32_t stage = 0; stage < numStages; ++stage) {
+    findEnds(stage, bound);
+    after.assign(n + 1, 0);
+    for (int32_t i = 0, done = 0; i < n; ++i) {
+      if (!reached[i])
+        continue;
+      for (done = std::max(done, i); done < ends[i];)
+        after[++done] = 1;
+    }
+    reached.swap(after);
+  }
+  return reached[n];
+}
+
+/// Fills the rows [from, to), the cuts of which are in [first, last]. Halves
+/// the range, so that it is never deep.
+void Cutter::fill(size_t from, size_t to, int32_t first, int32_t last) {
+  if (from >= to)
+    return;
+  const size_t middle = from + (to - from) / 2;
+  const int32_t i = rows[middle];
+  const int32_t end = std::min(last, ends[i]);
+  for (int32_t j = std::max(first, i + 1); j <= end; ++j) {
+    if (best[j] == kImpossible)
+      continue;
+    const auto sum = static_cast<Wide>(costOf(i, j));
+    if (const Wide total = sum * sum + best[j]; total < next[i]) {
+      next[i] = total;
+      cut[i] = j;
+    }
+  }
+  fill(from, middle, first, cut[i]);
+  fill(middle + 1, to, cut[i], last);
+}
+
+/// One row: puts the part of `stage`, for which the ends are known, in front.
+void Cutter::addPart(int32_t stage) {
+  const int32_t last = n - (numStages - 1 - stage);
+  rows.clear();
+  for (int32_t i = last - 1, possible = n + 1; i >= 0; --i) {
+    if (best[i + 1] != kImpossible)
+      possible = i + 1;
+    if (possible <= ends[i])
+      rows.push_back(i);
+  }
+  std::reverse(rows.begin(), rows.end());
+  next.assign(best.size(), kImpossible);
+  fill(0, rows.size(), 1, last);
+  best.swap(next);
+}
+
+/// Why the layers do not fit, however they are cut.
+Failure Cutter::explain() const {
+  auto needs = [&](int32_t stage, int32_t begin, int32_t end) {
+    const Wide bytes = bytesOn(stage, begin, end);
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    const bool huge = bytes > static_cast<Wide>(kMost);
+    return (huge ? "more than " : "") +
+           std::to_string(huge ? kMost : static_cast<int64_t>(bytes)) +
+           " bytes with " + counted(limits[stage].stashes, "stash") + " alive";
+  };
+  const std::string remedy = "; use more stages or ranks, smaller "
+                             "micro-batches, a schedule with fewer stashes "
+                             "alive, or recompute";
+  for (int32_t i = 0; i < n; ++i) {
+    int32_t easiest = 0;
+    bool anywhere = false;
+    for (int32_t stage = 0; stage < numStages && !anywhere; ++stage) {
+      anywhere = fits(stage, i, i + 1);
+      if (limits[stage].stashes < limits[easiest].stashes)
+        easiest = stage;
+    }
+    if (!anywhere)
+      return Failure{
+          "layer " + std::to_string(i) + " fits on no stage: even on stage " +
+          std::to_string(easiest) + " it needs " + needs(easiest, i, i + 1) +
+          ", more than the " + std::to_string(limits[easiest].bytes) +
+          " there are" + remedy};
+  }
+  int32_t begin = 0, end = 0, stage = 0;
+  for (; stage < numStages; ++stage) {
+    for (end = begin; end < n && fits(stage, begin, end + 1);)
+      ++end;
+    if (end == n || stage == numStages - 1)
+      break;
+    begin = end;
+  }
+  if (end < n)
+    return Failure{"the layers do not fit: filled as far as memory allows, " +
+                   counted(numStages, "stage") + " hold " +
+                   std::to_string(end) + " of " + std::to_string(n) +
+                   " layers; with layer " + std::to_string(end) +
+                   ", the last stage needs " + needs(stage, begin, end + 1) +
+                   ", more than the " + std::to_string(limits[stage].bytes) +
+                   " there are" + remedy};
+  return Failure{"the layers do not fit: some fit on a few stages only, and no "
+                 "cut into " +
+                 counted(numStages, "stage") +
+                 " with a layer each puts all of them there" + remedy};
+}
+
+Result<std::vector<int32_t>> Cutter::run() {
+  if (!limits.empty() && !reaches(sums[n]))
+    return explain();
+  int64_t low = 0, high = sums[n];
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (reaches(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  const int64_t bound = low;
+
+  // cuts[k][i]: of the layers from i on in k + 1 parts, the earliest end of the
+  // first part with which the sum of squares is the least.
+  const size_t width = static_cast<size_t>(n) + 1;
+  std::vector<int32_t> cuts(static_cast<size_t>(numStages) * width, n);
+  if (limits.empty())
+    findEnds(0, bound); // the same for all
+  best.assign(width, kImpossible);
+  best[n] = 0;
+  for (int32_t k = 0; k < numStages; ++k) {
+    const int32_t stage = numStages - 1 - k;
+    if (!limits.empty())
+      findEnds(stage, bound);
+    cut = &cuts[k * width];
+    addPart(stage);
+  }
+
+  std::vector<int32_t> first(numStages, 0);
+  for (int32_t k = numStages - 1, s = 1; s < numStages; ++s, --k)
+    first[s] = cuts[k * width + first[s - 1]];
+  return first;
+}
+
+static Result<std::vector<int32_t>>
+cutLayers(std::span<const double> costs, std::span<const Stage> layers,
+          std::span<const StageLimit> limits, int32_t numStages) {
   const auto n = static_cast<int32_t>(costs.size());
   if (numStages < 1)
     return Failure{"there are no stages to put layers on; give at least one"};
@@ -114,38 +299,36 @@ Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
       return Failure{"layer " + std::to_string(i) + " costs " +
                      formatNumber(costs[i]) +
                      "; a cost must be finite and at least 0"};
-
-  const std::vector<int64_t> sums = prefixSums(costs);
-  int64_t low = 0, high = sums[n];
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (fits(sums, numStages, middle))
-      high = middle;
-    else
-      low = middle + 1;
+  for (size_t i = 0; i < layers.size() && !limits.empty(); ++i) {
+    const StageBytes &bytes = layers[i].bytes;
+    for (int64_t part :
+         {bytes.parameters, bytes.gradients, bytes.optimizer, bytes.stash})
+      if (part < 0 || part > kMaxBytes)
+        return Failure{"layer " + std::to_string(i) + " has " +
+                       std::to_string(part) +
+                       " bytes; a size must be at least 0 and at most " +
+                       std::to_string(kMaxBytes)};
   }
-  const int64_t bound = low;
+  return Cutter(prefixSums(costs), layers, limits, numStages).run();
+}
 
-  // best[k][i]: least sum of squares of the layers from i on in k + 1 parts,
-  // and cut[k][i]: the earliest end of the first of them that reaches it.
-  const size_t width = static_cast<size_t>(n) + 1;
-  std::vector<Wide> best(width, kImpossible), next(width);
-  std::vector<int32_t> cut(static_cast<size_t>(numStages) * width, n);
-  for (int32_t i = 0; i < n; ++i)
-    if (sums[n] - sums[i] <= bound) {
-      const auto sum = static_cast<Wide>(sums[n] - sums[i]);
-      best[i] = sum * sum;
-    }
-  for (int32_t k = 1; k < numStages; ++k) {
-    next.assign(width, kImpossible);
-    Row{sums, bound, best, next, &cut[k * width]}.fill(0, n - k, 1, n - k);
-    best.swap(next);
-  }
+/// The costs by which layers are balanced.
+static std::vector<double> costsOf(std::span<const Stage> layers) {
+  std::vector<double> costs(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i)
+    costs[i] = layers[i].cost.forward + layers[i].cost.backward;
+  return costs;
+}
 
-  std::vector<int32_t> first(numStages, 0);
-  for (int32_t k = numStages - 1, s = 1; s < numStages; ++s, --k)
-    first[s] = cut[k * width + first[s - 1]];
-  return first;
+Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
+                                           int32_t numStages) {
+  return cutLayers(costs, {}, {}, numStages);
+}
+
+Result<std::vector<int32_t>> balanceLayers(std::span<const Stage> layers,
+                                           std::span<const StageLimit> limits) {
+  return cutLayers(costsOf(layers), layers, limits,
+                   static_cast<int32_t>(limits.size()));
 }
 
 /// The sum over layers of one field of `cost` or `bytes`; what it counts is
@@ -166,14 +349,12 @@ static T sum(std::span<const Stage> layers, Part Stage::*part, T Part::*field,
   return total;
 }
 
-Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
-                                      int32_t numStages) {
-  std::vector<double> costs(layers.size());
-  for (size_t i = 0; i < layers.size(); ++i)
-    costs[i] = layers[i].cost.forward + layers[i].cost.backward;
-  Result<std::vector<int32_t>> cuts = balanceLayers(costs, numStages);
+/// Makes a stage of each part.
+static Result<std::vector<Stage>> sumParts(std::span<const Stage> layers,
+                                           Result<std::vector<int32_t>> cuts) {
   if (!cuts)
     return cuts.failure();
+  const auto numStages = static_cast<int32_t>(cuts->size());
   cuts->push_back(static_cast<int32_t>(layers.size()));
 
   std::vector<Stage> stages(numStages);
@@ -215,6 +396,16 @@ Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
                    "; use more stages or smaller layers"};
   }
   return stages;
+}
+
+Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
+                                      int32_t numStages) {
+  return sumParts(layers, balanceLayers(costsOf(layers), numStages));
+}
+
+Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
+                                      std::span<const StageLimit> limits) {
+  return sumParts(layers, balanceLayers(layers, limits));
 }
 
 } // namespace penstock

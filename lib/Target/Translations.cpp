@@ -96,37 +96,9 @@ static llvm::cl::opt<std::string> &torchLookahead() {
   return option;
 }
 
-/// The schedule to translate: the one that --schedule names, or the only one.
-static FailureOr<ScheduleOp> findSchedule(Operation *module) {
-  const std::string &name = scheduleName();
-  ScheduleOp found;
-  std::string names;
-  unsigned count = 0;
-  module->walk<WalkOrder::PreOrder>([&](ScheduleOp op) {
-    if (name.empty() || op.getSymName() == name) {
-      found = op;
-      ++count;
-    }
-    names += (names.empty() ? "@" : ", @") + op.getSymName().str();
-    return WalkResult::skip();
-  });
-  if (count == 1)
-    return found;
-  if (names.empty())
-    return emitError(module->getLoc()) << "no pipe.schedule in the input",
-           failure();
-  if (count == 0)
-    return emitError(module->getLoc())
-               << "no schedule @" << name << "; there are " << names,
-           failure();
-  return emitError(module->getLoc()) << "several schedules (" << names
-                                     << "); choose one with --schedule=NAME",
-         failure();
-}
-
 /// The order or program of the module.
 static FailureOr<ExtractedProgram> extract(Operation *module) {
-  FailureOr<ScheduleOp> schedule = findSchedule(module);
+  FailureOr<ScheduleOp> schedule = findSchedule(module, scheduleName());
   if (failed(schedule))
     return failure();
   FailureOr<ExtractedProgram> extracted = extractProgram(*schedule);

@@ -170,8 +170,7 @@ public:
     const Stage &end = problem.stages.back();
     for (const Stage &stage : problem.stages) {
       stages.push_back(std::make_unique<ByteLmStage<float>>(
-          source.config, source.corpus, stage, end.firstLayer + end.numLayers,
-          numMicrobatches));
+          source.config, source.corpus, stage, end.firstLayer + end.numLayers));
       stashes.push_back(makeAlignedArray<float>(stage.bytes.stash / 4));
       const int64_t size = source.config.samples * source.config.width;
       activations.push_back(makeAlignedArray<float>(size));
@@ -227,6 +226,7 @@ private:
     ActionContext context;
     context.stage = static_cast<int32_t>(s);
     context.microbatch = microbatch;
+    context.weight = 1.0 / numMicrobatches;
     context.input = first ? nullptr : bytes(activations[s - 1]);
     context.gradient = last ? nullptr : bytes(gradients[s + 1]);
     if (forward)

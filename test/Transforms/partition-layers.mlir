@@ -40,6 +40,24 @@ pipe.cluster @node ranks(2) memory(4096) link(#pipe.link<latency = 0.5, bytes_pe
 // CHECK-NEXT:  }
 pipe.schedule @full model(@gpt) cluster(@node) microbatches(4) using(#pipe.one_f_one_b)
 
+// Rank 0 keeps four stashes, rank 1 three and so on: where they fill the memory,
+// the first stages get fewer of the sixteen layers.
+// CHECK-LABEL: pipe.schedule @tight
+// CHECK:         stage 0 on 0 layers(0, 3)
+// CHECK-NEXT:    stage 1 on 1 layers(3, 4)
+// CHECK-NEXT:    stage 2 on 2 layers(7, 4)
+// CHECK-NEXT:    stage 3 on 3 layers(11, 5)
+pipe.model @stashes {
+  layer "block" times 16 bytes(#pipe.bytes<stash = 10, parameters = 4>)
+}
+pipe.schedule @tight model(@stashes) ranks(4) microbatches(8) memory(140) using(#pipe.one_f_one_b)
+
+// Where nothing fits, they stay balanced by time: pipe-verify says what is missing.
+// CHECK-LABEL: pipe.schedule @too_tight
+// CHECK:         stage 0 on 0 layers(0, 4)
+// CHECK-NEXT:    stage 1 on 1 layers(4, 4)
+pipe.schedule @too_tight model(@stashes) ranks(4) microbatches(8) memory(100) using(#pipe.one_f_one_b)
+
 // Stages that are there already stay as they are.
 // CHECK-LABEL: pipe.schedule @stages
 // CHECK-NEXT:    stage 0 on 0 costs(#pipe.cost<forward = 3.0

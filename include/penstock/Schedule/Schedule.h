@@ -130,6 +130,18 @@ inline constexpr int64_t kMaxBalance = int64_t(1) << 26;
 Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
                                            int32_t numStages);
 
+/// What a stage may need: the parameters, gradients and optimizer state of its
+/// layers, and `stashes` times their stashes, are at most `bytes`. Neither is
+/// negative.
+struct StageLimit {
+  int64_t stashes = 0, bytes = 0;
+};
+
+/// As above, by the costs of layers, into parts that all keep to the limit of
+/// their stage. Fails also where no cut does, and says which layer is too much.
+Result<std::vector<int32_t>> balanceLayers(std::span<const Stage> layers,
+                                           std::span<const StageLimit> limits);
+
 /// Makes `numStages` stages of layers, which are stages of one layer each: cut
 /// by balanceLayers, the cost of a layer being that of its forward and
 /// backward. A stage costs and keeps what its layers do together, and puts out
@@ -137,6 +149,10 @@ Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
 /// kMaxBytes.
 Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
                                       int32_t numStages);
+
+/// As above, into a stage for each limit that keeps to it.
+Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
+                                      std::span<const StageLimit> limits);
 
 } // namespace penstock
 

@@ -279,7 +279,9 @@ Base makeBase(Random &random) {
     const auto p = static_cast<int32_t>(2 + random.below(3));
     const auto m = static_cast<int32_t>(1 + random.below(5));
     Problem problem = problemOf(source.placement, p, m);
-    const bool isTied = random.chance(3);
+    // Its sum is for the whole batch: no step on the way.
+    const bool isTied = random.chance(3) && source.generate != pipeDream &&
+                        source.generate != doubleBuffered;
     if (isTied)
       problem.tied = {{{0, problem.numStages() - 1}, 24}};
     Result<Program> made = source.generate(problem);

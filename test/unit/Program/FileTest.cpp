@@ -118,7 +118,7 @@ TEST_F(FileTest, RoundTripThroughAFile) {
 }
 
 // A reader that knows no slices would take them for micro-batches.
-TEST_F(FileTest, OnlySlicesNeedTheSecondVersion) {
+TEST_F(FileTest, OnlyWhatIsNewNeedsTheSecondVersion) {
   auto version = [](const Bytes &bytes) {
     return flatbuffers::GetSizePrefixedRoot<file::Header>(bytes.data())
         ->version();
@@ -126,7 +126,19 @@ TEST_F(FileTest, OnlySlicesNeedTheSecondVersion) {
   Program program = small();
   program.problem.placement.resize(program.problem.stages.size());
   program.problem.chains.clear();
-  EXPECT_EQ(version(serialize(program)), 1u);
+  EXPECT_EQ(version(serialize(program)), 2u);
+  Program without = program;
+  without.problem.weights.clear();
+  EXPECT_EQ(version(serialize(without)), 2u);
+  without.problem.overlap = 0;
+  EXPECT_EQ(version(serialize(without)), 2u);
+  without.problem.tied.clear();
+  for (RankProgram &rank : without.ranks)
+    std::erase_if(rank.instructions, [](const Instruction &inst) {
+      return inst.op == Op::ReduceTied;
+    });
+  EXPECT_EQ(version(serialize(without)), 1u);
+  program = without;
   setSlices(program.problem, 3);
   const Bytes bytes = serialize(program);
   EXPECT_EQ(version(bytes), 2u);

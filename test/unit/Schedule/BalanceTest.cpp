@@ -38,17 +38,19 @@ static Quality qualityOf(const Costs &costs, const Cuts &cuts) {
   return quality;
 }
 
-/// The best of all ways to cut.
+/// The best of all ways to cut that `allows(cuts)`.
+template <typename Allows>
 static void enumerate(const Costs &costs, size_t numStages, Cuts &cuts,
-                      Quality &best) {
+                      Quality &best, Allows &&allows) {
   if (cuts.size() == numStages) {
-    best = std::min(best, qualityOf(costs, cuts));
+    if (allows(cuts))
+      best = std::min(best, qualityOf(costs, cuts));
     return;
   }
   const size_t left = numStages - cuts.size();
   for (size_t cut = cuts.back() + 1; cut + left <= costs.size(); ++cut) {
     cuts.push_back(static_cast<int32_t>(cut));
-    enumerate(costs, numStages, cuts, best);
+    enumerate(costs, numStages, cuts, best, allows);
     cuts.pop_back();
   }
 }
@@ -86,7 +88,7 @@ TEST(Balance, IsTheBestOfAllCuts) {
       cost = static_cast<double>(random() % 6);
     Cuts cuts = {0};
     Quality best{std::numeric_limits<double>::infinity(), 0, {}};
-    enumerate(costs, numStages, cuts, best);
+    enumerate(costs, numStages, cuts, best, [](const Cuts &) { return true; });
     EXPECT_EQ(balanced(costs, numStages), best.cuts);
   }
 }
@@ -120,6 +122,134 @@ TEST(Balance, RefusesWhatCannotBeCut) {
 }
 
 //===----------------------------------------------------------------------===//
+// Within memory
+//===----------------------------------------------------------------------===//
+
+static Stage layer(double cost, int64_t held, int64_t stash) {
+  Stage stage;
+  stage.cost = {cost, 0, 0, 0, 0};
+  stage.bytes.stash = stash;
+  stage.bytes.parameters = held / 2;
+  stage.bytes.gradients = held / 4;
+  stage.bytes.optimizer = held - held / 2 - held / 4;
+  return stage;
+}
+
+static std::string messageOf(const std::vector<Stage> &layers,
+                             const std::vector<StageLimit> &limits) {
+  Result<Cuts> cuts = balanceLayers(layers, limits);
+  return cuts ? "accepted" : cuts.message();
+}
+
+static void expectBegin(const std::string &text, const std::string &begin) {
+  EXPECT_EQ(text.substr(0, begin.size()), begin);
+}
+
+TEST(BalanceMemory, IsTheBestOfAllCutsThatFit) {
+  std::mt19937 random(2);
+  int found = 0, refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const size_t n = 1 + random() % 9;
+    const size_t numStages = 1 + random() % n;
+    std::vector<Stage> layers(n);
+    Costs costs(n);
+    for (size_t i = 0; i < n; ++i) {
+      costs[i] = static_cast<double>(random() % 6);
+      layers[i] = layer(costs[i], random() % 20, random() % 8);
+    }
+    std::vector<StageLimit> limits(numStages);
+    const bool free = round % 10 == 0;
+    for (StageLimit &limit : limits)
+      limit = {static_cast<int64_t>(random() % 5),
+               free ? 100000 : static_cast<int64_t>(random() % 120)};
+    auto fits = [&](const Cuts &cuts) {
+      for (size_t s = 0; s < numStages; ++s) {
+        const size_t end = s + 1 < numStages ? cuts[s + 1] : n;
+        int64_t bytes = 0;
+        for (size_t i = cuts[s]; i < end; ++i) {
+          const StageBytes &b = layers[i].bytes;
+          bytes += b.parameters + b.gradients + b.optimizer +
+                   limits[s].stashes * b.stash;
+        }
+        if (bytes > limits[s].bytes)
+          return false;
+      }
+      return true;
+    };
+    Cuts cuts = {0};
+    Quality best{std::numeric_limits<double>::infinity(), 0, {}};
+    enumerate(costs, numStages, cuts, best, fits);
+    Result<Cuts> result = balanceLayers(layers, limits);
+    ASSERT_EQ(bool(result), !best.cuts.empty()) << round;
+    if (result) {
+      EXPECT_EQ(*result, best.cuts) << round;
+      ++found;
+    } else {
+      ++refused;
+    }
+    if (free) {
+      EXPECT_EQ(*result, balanced(costs, static_cast<int32_t>(numStages)));
+    }
+  }
+  EXPECT_GT(found, 400);
+  EXPECT_GT(refused, 400);
+}
+
+// Under 1F1B rank r has p - r stashes alive: the first stage gets
+// fewer layers where stashes fill the memory.
+TEST(BalanceMemory, MovesLayersAwayFromTheFirstStage) {
+  const std::vector<Stage> layers(8, layer(1, 0, 10));
+  EXPECT_EQ(*balanceLayers(layers, std::vector<StageLimit>{{2, 80}, {1, 80}}),
+            (Cuts{0, 4}));
+  EXPECT_EQ(*balanceLayers(layers, std::vector<StageLimit>{{2, 60}, {1, 60}}),
+            (Cuts{0, 3}));
+}
+
+TEST(BalanceMemory, SaysWhyNothingFits) {
+  const std::vector<Stage> layers(8, layer(1, 4, 10));
+  EXPECT_EQ(messageOf(layers, {{2, 60}, {1, 60}}),
+            "the layers do not fit: filled as far as memory allows, 2 stages "
+            "hold 6 of 8 layers; with layer 6, the last stage needs 70 bytes "
+            "with 1 stash alive, more than the 60 there are; use more stages "
+            "or ranks, smaller micro-batches, a schedule with fewer stashes "
+            "alive, or recompute");
+  expectBegin(messageOf(layers, {{2, 12}, {1, 13}}),
+              "layer 0 fits on no stage: even on stage 1 it "
+              "needs 14 bytes with 1 stash alive, "
+              "more than the 13 there are; use more stages");
+  // Layer 2 fits on stage 0 only, which would leave none for stage 1.
+  const std::vector<Stage> last = {layer(1, 30, 0), layer(1, 1, 0),
+                                   layer(1, 30, 0)};
+  EXPECT_EQ(messageOf(last, {{0, 100}, {0, 20}}),
+            "the layers do not fit: some fit on a few stages only, and no cut "
+            "into 2 stages with a layer each puts all of them there; use more "
+            "stages or ranks, smaller micro-batches, a schedule with fewer "
+            "stashes alive, or recompute");
+  EXPECT_EQ(messageOf({layer(1, -4, 0)}, {{0, 100}}),
+            "layer 0 has -2 bytes; a size must be at least 0 and at most "
+            "1099511627776");
+  EXPECT_EQ(messageOf(layers, {}),
+            "there are no stages to put layers on; give at least one");
+}
+
+TEST(BalanceMemory, SumsMayBeLargerThanAnyLimit) {
+  const std::vector<Stage> layers(64, layer(1, kMaxBytes, kMaxBytes));
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  expectBegin(messageOf(layers, {{most, most}}),
+              "layer 0 fits on no stage: even on stage 0 it "
+              "needs more than 9223372036854775807 bytes with ");
+}
+
+TEST(BalanceMemory, LongModelsTakeNoQuadraticTime) {
+  std::vector<Stage> layers(1 << 17, layer(1, 1, 1));
+  Result<Cuts> cuts =
+      balanceLayers(layers, std::vector<StageLimit>(8, {1, 1 << 15}));
+  ASSERT_TRUE(cuts) << cuts.message();
+  for (int32_t s = 0; s < 8; ++s)
+    EXPECT_EQ((*cuts)[s], s << 14);
+}
+
+//===----------------------------------------------------------------------===//
 // Stages of layers
 //===----------------------------------------------------------------------===//
 
@@ -134,6 +264,15 @@ TEST(DealLayers, AddsUpWhatLayersCostAndKeep) {
   EXPECT_EQ(*stages, (std::vector<Stage>{
                          {0, 1, {2, 4, 3, 1, 5}, {1, 10, 100, 1000, 10000}},
                          {1, 3, {3, 6, 3, 3, 3}, {3, 60, 600, 6000, 60000}}}));
+}
+
+TEST(DealLayers, KeepsToLimits) {
+  const std::vector<Stage> layers(8, layer(1, 0, 10));
+  Result<std::vector<Stage>> stages =
+      dealLayers(layers, std::vector<StageLimit>{{2, 60}, {1, 60}});
+  ASSERT_TRUE(stages) << stages.message();
+  EXPECT_EQ(stages->at(0).numLayers, 3);
+  EXPECT_EQ(stages->at(1).bytes.stash, 50);
 }
 
 TEST(DealLayers, TakesSumsUpToTheLimit) {

@@ -80,6 +80,7 @@ public:
     result.schedule = schedule;
   }
 
+  FailureOr<std::vector<Stage>> readModel();
   FailureOr<ExtractedProgram> run() {
     if (failed(readClauses()) || failed(readRanks()) || failed(readStages()))
       return failure();
@@ -108,7 +109,7 @@ private:
                                 std::vector<Operation *> &ops);
   LogicalResult readStages();
   LogicalResult placeByRanks(int32_t numStages);
-  LogicalResult readModel(ModelOp model);
+  LogicalResult dealModel();
 
   template <typename OpTy>
   FailureOr<OpTy> lookup(FlatSymbolRefAttr name) {
@@ -323,11 +324,7 @@ LogicalResult Extraction::readStages() {
     else
       p.placement = placeLoop(p.numStages(), p.numRanks);
   }
-  if (FlatSymbolRefAttr name = schedule.getModelAttr()) {
-    auto model = lookup<ModelOp>(name);
-    return failed(model) ? failure() : readModel(*model);
-  }
-  return success();
+  return schedule.getModelAttr() ? dealModel() : success();
 }
 
 /// Places every stage where its first forward stands, on each chain.
@@ -371,11 +368,15 @@ LogicalResult Extraction::placeByRanks(int32_t numStages) {
   return success();
 }
 
-/// Deals the layers of the model out to the stages.
-LogicalResult Extraction::readModel(ModelOp model) {
-  Problem &p = problem();
+FailureOr<std::vector<Stage>> Extraction::readModel() {
   std::vector<Stage> layers;
-  for (LayerOp op : model.getBody().getOps<LayerOp>()) {
+  FlatSymbolRefAttr name = schedule.getModelAttr();
+  if (!name)
+    return layers;
+  auto model = lookup<ModelOp>(name);
+  if (failed(model))
+    return failure();
+  for (LayerOp op : model->getBody().getOps<LayerOp>()) {
     Stage layer;
     if (CostAttr costs = op.getCostsAttr())
       layer.cost = costs.resolve();
@@ -383,16 +384,55 @@ LogicalResult Extraction::readModel(ModelOp model) {
       layer.bytes = bytes.resolve();
     const size_t numLayers = layers.size() + op.getTimes();
     if (numLayers > size_t(kMaxStages))
-      return fail(op) << "model @" << model.getSymName() << " has more than "
+      return fail(op) << "model @" << model->getSymName() << " has more than "
                       << kMaxStages << " layers; make one of several";
     layers.resize(numLayers, layer);
   }
-  Result<std::vector<Stage>> stages = dealLayers(layers, p.numStages());
+  return layers;
+}
+
+/// Deals the layers of the model out to the stages.
+LogicalResult Extraction::dealModel() {
+  FailureOr<std::vector<Stage>> layers = readModel();
+  if (failed(layers))
+    return failure();
+  Result<std::vector<Stage>> stages =
+      dealLayers(*layers, problem().numStages());
   if (!stages)
-    return fail() << "layers of model @" << model.getSymName() << ": "
+    return fail() << "layers of model " << schedule.getModelAttr() << ": "
                   << stages.message();
-  p.stages = std::move(*stages);
+  problem().stages = std::move(*stages);
   return success();
+}
+
+FailureOr<std::vector<Stage>> extractLayers(ScheduleOp schedule) {
+  return Extraction(schedule).readModel();
+}
+
+FailureOr<ScheduleOp> findSchedule(Operation *module, StringRef name) {
+  ScheduleOp found;
+  std::string names;
+  unsigned count = 0;
+  module->walk<WalkOrder::PreOrder>([&](ScheduleOp op) {
+    if (name.empty() || op.getSymName() == name) {
+      found = op;
+      ++count;
+    }
+    names += (names.empty() ? "@" : ", @") + op.getSymName().str();
+    return WalkResult::skip();
+  });
+  if (count == 1)
+    return found;
+  if (names.empty())
+    return emitError(module->getLoc()) << "no pipe.schedule in the input",
+           failure();
+  if (count == 0)
+    return emitError(module->getLoc())
+               << "no schedule @" << name << "; there are " << names,
+           failure();
+  return emitError(module->getLoc()) << "several schedules (" << names
+                                     << "); choose one with --schedule=NAME",
+         failure();
 }
 
 FailureOr<ExtractedProgram> extractProgram(ScheduleOp schedule) {

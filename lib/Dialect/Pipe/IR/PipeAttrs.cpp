@@ -581,16 +581,27 @@ Result<Program> ChimeraAttr::generate(const Problem &problem) const {
 
 /// The mnemonics of the attributes that are, or are not, schedule families.
 template <typename... Attrs>
-static std::string mnemonics(bool families) {
-  std::string names;
+static std::vector<StringRef> mnemonics(bool families) {
+  std::vector<StringRef> names;
   auto add = [&](StringRef mnemonic, bool isFamily) {
     if (isFamily == families)
-      names += (names.empty() ? "" : ", ") + mnemonic.str();
+      names.push_back(mnemonic);
   };
   (add(Attrs::getMnemonic(),
        std::is_base_of_v<ScheduleFamilyAttrInterface::Trait<Attrs>, Attrs>),
    ...);
   return names;
+}
+
+static std::vector<StringRef> namesOf(bool families) {
+  return mnemonics<
+#define GET_ATTRDEF_LIST
+#include "penstock/Dialect/Pipe/IR/PipeAttrs.cpp.inc"
+      >(families);
+}
+
+std::vector<StringRef> PipeDialect::getFamilyNames() {
+  return namesOf(/*families=*/true);
 }
 
 Attribute PipeDialect::parseAttribute(DialectAsmParser &parser,
@@ -603,16 +614,10 @@ Attribute PipeDialect::parseAttribute(DialectAsmParser &parser,
   if (result.has_value())
     return attr;
   parser.emitError(loc) << "unknown attribute '#pipe." << mnemonic
-                        << "'; the schedule families are " <<
-#define GET_ATTRDEF_LIST
-      mnemonics<
-#include "penstock/Dialect/Pipe/IR/PipeAttrs.cpp.inc"
-          >(/*families=*/true)
-                        << "; the other attributes are " <<
-#define GET_ATTRDEF_LIST
-      mnemonics<
-#include "penstock/Dialect/Pipe/IR/PipeAttrs.cpp.inc"
-          >(/*families=*/false);
+                        << "'; the schedule families are "
+                        << llvm::join(namesOf(/*families=*/true), ", ")
+                        << "; the other attributes are "
+                        << llvm::join(namesOf(/*families=*/false), ", ");
   return {};
 }
 

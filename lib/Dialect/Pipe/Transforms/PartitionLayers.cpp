@@ -1,6 +1,8 @@
 //===- PartitionLayers.cpp - Cut the model into stages --------------------===//
 
 #include "penstock/Dialect/Pipe/Transforms/Passes.h"
+#include "penstock/Dialect/Pipe/Transforms/Spec.h"
+#include "penstock/Lowering/Estimate.h"
 
 #include "PassDetail.h"
 
@@ -14,10 +16,8 @@ namespace penstock::pipe {
 #define GEN_PASS_DEF_PARTITIONLAYERS
 #include "penstock/Dialect/Pipe/Transforms/Passes.h.inc"
 
-/// The family that an option names: the text of an attribute, of this dialect
-/// unless it begins with '#'. Errors stand at `loc`.
-static FailureOr<ScheduleFamilyAttrInterface> parseFamily(StringRef text,
-                                                          Location loc) {
+FailureOr<ScheduleFamilyAttrInterface> parseFamily(StringRef text, Location loc,
+                                                   StringRef option) {
   MLIRContext *context = loc.getContext();
   std::string source = (text.starts_with("#") ? "" : "#pipe.") + text.str();
   std::string message;
@@ -30,7 +30,7 @@ static FailureOr<ScheduleFamilyAttrInterface> parseFamily(StringRef text,
   }
   if (auto family = dyn_cast_if_present<ScheduleFamilyAttrInterface>(attr))
     return family;
-  emitError(loc) << "option schedule='" << text
+  emitError(loc) << "option " << option << "='" << text
                  << "': " << (attr ? "this is not a schedule family" : message);
   return failure();
 }
@@ -40,12 +40,12 @@ struct PartitionLayers : impl::PartitionLayersBase<PartitionLayers> {
   using PartitionLayersBase::PartitionLayersBase;
 
   void runOnOperation() override {
-    ScheduleFamilyAttrInterface family;
+    SpecOverrides overrides{{}, microbatches, ranks};
     if (!schedule.empty()) {
       auto parsed = parseFamily(schedule, getOperation().getLoc());
       if (failed(parsed))
         return signalPassFailure();
-      family = *parsed;
+      overrides.family = *parsed;
     }
     SmallVector<ScheduleOp> schedules;
     getOperation()->walk<WalkOrder::PreOrder>([&](ScheduleOp op) {
@@ -58,30 +58,28 @@ struct PartitionLayers : impl::PartitionLayersBase<PartitionLayers> {
         emitError(op.getLoc()) << "schedule @" << op.getSymName()
                                << " stands in a nested op and would not be "
                                   "compiled: move it to the outermost module";
-      else if (succeeded(overrideSpec(op, family)) &&
-               succeeded(partition(op, family)))
+      else if (succeeded(overrideSpec(op, overrides)) &&
+               succeeded(partition(op, bool(overrides.family))))
         continue;
       signalPassFailure();
     }
   }
 
-  LogicalResult overrideSpec(ScheduleOp op, ScheduleFamilyAttrInterface family);
-  LogicalResult partition(ScheduleOp op, ScheduleFamilyAttrInterface family);
+  LogicalResult partition(ScheduleOp op, bool placeAnew);
 };
 } // namespace
 
-LogicalResult
-PartitionLayers::overrideSpec(ScheduleOp op,
-                              ScheduleFamilyAttrInterface family) {
+LogicalResult overrideSpec(ScheduleOp op, const SpecOverrides &overrides) {
+  const auto [family, microbatches, ranks] = overrides;
   auto fail = [&] {
     return emitError(op.getLoc()) << "schedule @" << op.getSymName() << ": ";
   };
   if (ranks != -1 && (ranks < 1 || ranks > kMaxRanks))
-    return fail() << "option ranks=" << int64_t(ranks)
-                  << " must be between 1 and " << kMaxRanks;
+    return fail() << "option ranks=" << ranks << " must be between 1 and "
+                  << kMaxRanks;
   if (microbatches != -1 &&
       (microbatches < 1 || microbatches > kMaxMicrobatches))
-    return fail() << "option microbatches=" << int64_t(microbatches)
+    return fail() << "option microbatches=" << microbatches
                   << " must be between 1 and " << kMaxMicrobatches;
 
   if (family) {
@@ -96,14 +94,14 @@ PartitionLayers::overrideSpec(ScheduleOp op,
   Block &body = op.getBody().front();
   if (ranks != -1 && ranks != op.getRanks()) {
     if (!body.empty())
-      return fail() << "option ranks=" << int64_t(ranks) << " does not fit the "
+      return fail() << "option ranks=" << ranks << " does not fit the "
                     << (isa<RankOp>(body.front()) ? "rank" : "stage")
                     << " ops, which are written for other ranks; remove them";
     op.setRanks(static_cast<int32_t>(ranks));
   }
   if (microbatches != -1 && microbatches != op.getMicrobatches()) {
     if (!body.getOps<RankOp>().empty())
-      return fail() << "option microbatches=" << int64_t(microbatches)
+      return fail() << "option microbatches=" << microbatches
                     << " does not fit the rank ops, which are written for "
                     << op.getMicrobatches()
                     << "; remove them or give a schedule= too";
@@ -127,17 +125,35 @@ PartitionLayers::overrideSpec(ScheduleOp op,
   return success();
 }
 
-LogicalResult PartitionLayers::partition(ScheduleOp op,
-                                         ScheduleFamilyAttrInterface family) {
+FailureOr<Problem> partitionLayers(ScheduleOp op, bool placeAnew) {
   auto extracted = extractProgram(op);
   if (failed(extracted))
     return failure();
+  Problem &problem = extracted->program.problem;
+  ScheduleFamilyAttrInterface family = op.getFamilyAttr();
+  if (placeAnew)
+    family.place(problem);
+  if (!family || !op.getModelAttr() || problem.memory == 0 ||
+      !op.getBody().front().empty())
+    return std::move(problem);
+  Result<Program> order = family.generate(problem);
+  if (!order) // whoever generates it next says why
+    return std::move(problem);
+  FailureOr<std::vector<Stage>> layers = extractLayers(op);
+  if (failed(layers))
+    return failure();
+  if (Result<std::vector<Stage>> stages = fitLayers(*layers, *order))
+    problem.stages = std::move(*stages);
+  return std::move(problem);
+}
+
+LogicalResult PartitionLayers::partition(ScheduleOp op, bool placeAnew) {
+  FailureOr<Problem> problem = partitionLayers(op, placeAnew);
+  if (failed(problem))
+    return failure();
   Program stages;
-  stages.problem = std::move(extracted->program.problem);
+  stages.problem = std::move(*problem);
   stages.ranks.resize(stages.problem.numRanks);
-  // Stages that were there are placed anew for another family.
-  if (family)
-    family.place(stages.problem);
   numStages += stages.problem.numStages();
 
   // The rank ops stay the ones that people wrote, locations included.

@@ -38,6 +38,15 @@ struct ExtractedProgram {
 /// schedule.
 llvm::FailureOr<ExtractedProgram> extractProgram(ScheduleOp schedule);
 
+/// The schedule of a module that has this name, or without a name the only one.
+/// Errors name those that there are, and the option --schedule.
+llvm::FailureOr<ScheduleOp> findSchedule(mlir::Operation *module,
+                                         llvm::StringRef name);
+
+/// The layers of the schedule's model, in order, each a stage of its own; none
+/// without a model. Errors are reported as by extractProgram.
+llvm::FailureOr<std::vector<Stage>> extractLayers(ScheduleOp schedule);
+
 /// Replaces what the schedule says by the program: clauses, stage ops and, if
 /// any rank has instructions, rank ops, all at the schedule's location. Keeps
 /// the symbol's name and the family. Extraction gives the same program again,

@@ -86,6 +86,8 @@ def Pipe_Dialect : Dialect {
                                      ::mlir::Type type) const override;
     void printAttribute(::mlir::Attribute attr,
                         ::mlir::DialectAsmPrinter &printer) const override;
+    /// The mnemonics of the schedule families.
+    static ::std::vector<::llvm::StringRef> getFamilyNames();
 
   private:
     void registerAttributes();

@@ -19,8 +19,10 @@ def PartitionLayers : Pass<"pipe-partition-layers", "::mlir::ModuleOp"> {
     With a model, its layers are cut into as many contiguous stages as the
     schedule family wants (ranks times chunks), so that the most expensive stage
     is as cheap as possible; the cost of a layer is that of its forward and
-    backward. A stage costs the sum of its layers and puts out what its last
-    layer puts out. Without a model, all stages cost what `costs` says. Ranks,
+    backward. Where the order of the family would then need more memory than a
+    rank has, the layers are cut so that it fits, if that is found possible. A
+    stage costs the sum of its layers and puts out what its last layer puts out.
+    Without a model, all stages cost what `costs` says. Ranks,
     memory and link come from the cluster, if there is one. The family places the
     stages.
 

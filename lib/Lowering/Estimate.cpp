@@ -1,0 +1,101 @@
+//===- Estimate.cpp - What a schedule would cost --------------------------===//
+
+#include "penstock/Lowering/Estimate.h"
+
+#include "penstock/Analysis/RunOrder.h"
+#include "penstock/Lowering/Lowering.h"
+#include "penstock/Program/Text.h"
+#include "penstock/Schedule/Schedule.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+namespace penstock {
+
+/// The part that a simulation has found.
+static void fill(Estimate &result, const Problem &problem,
+                 const Timing &timing) {
+  result.runs = true;
+  result.makespan = timing.makespan;
+  result.span = timing.span;
+  result.bubbleRate = timing.bubbleRate;
+  result.memory = memoryOf(problem, timing);
+  const std::vector<RankTraffic> traffic = trafficOf(problem);
+  for (size_t r = 0; r < traffic.size(); ++r) {
+    const RankTiming &rank = timing.ranks[r];
+    result.peakActivations =
+        std::max(result.peakActivations, rank.peakActivations);
+    if (result.memory[r].total() > result.memory[result.fullest].total())
+      result.fullest = static_cast<int32_t>(r);
+    result.traffic.transfers += traffic[r].transfers;
+    result.traffic.bytes += traffic[r].bytes;
+    result.traffic.time += traffic[r].time;
+    if (rank.busy > 0)
+      result.linkShare =
+          std::max(result.linkShare, traffic[r].time / rank.busy);
+  }
+}
+
+/// Why the fullest rank has too little memory, if it has.
+static std::string overLimit(const Estimate &result, int64_t limit) {
+  const RankMemory &memory = result.memory[result.fullest];
+  if (limit == 0 || memory.total() <= limit)
+    return {};
+  return "rank " + std::to_string(result.fullest) + " needs " +
+         std::to_string(memory.total()) + " bytes, " +
+         std::to_string(memory.total() - limit) + " more than the limit of " +
+         std::to_string(limit) + ": parameters " +
+         std::to_string(memory.parameters) + ", gradients " +
+         std::to_string(memory.gradients) + ", optimizer " +
+         std::to_string(memory.optimizer) + ", activations " +
+         std::to_string(memory.activations);
+}
+
+Estimate estimate(Result<Program> order, bool lower) {
+  Estimate result;
+  if (!order) {
+    result.reason = order.message();
+    return result;
+  }
+  Program &program = *order;
+  result.numStages = program.problem.numStages();
+  std::optional<Timing> timing;
+  if (lower) {
+    appendSteps(program);
+    if (Result<TransferStatistics> inserted = insertTransfers(program);
+        !inserted)
+      result.reason = inserted.message();
+    else if (Result<BufferStatistics> planned = planBuffers(program); !planned)
+      result.reason = planned.message();
+    else
+      timing = simulateProgram(program);
+  } else {
+    timing = simulateOrder(program);
+  }
+  if (timing) {
+    fill(result, program.problem, *timing);
+    result.reason = overLimit(result, program.problem.memory);
+  } else if (result.reason.empty()) {
+    const Status complete = checkActions(program);
+    result.reason =
+        !complete ? complete.message()
+                  : explainOrderCycle(program, findOrderCycle(program)).message;
+  }
+  return result;
+}
+
+bool isBetter(const Estimate &a, const Estimate &b, EstimateKey key) {
+  auto rank = [&](const Estimate &e) {
+    const auto bytes = static_cast<double>(e.peakBytes());
+    const int group = e.feasible() ? 0 : e.runs ? 1 : 2;
+    if (key == EstimateKey::Memory)
+      return std::tuple(group, bytes, e.makespan, e.span);
+    if (key == EstimateKey::Span)
+      return std::tuple(group, e.span, e.makespan, bytes);
+    return std::tuple(group, e.makespan, e.span, bytes);
+  };
+  return rank(a) < rank(b);
+}
+
+} // namespace penstock

@@ -1,0 +1,130 @@
+//===- FitLayers.cpp - Layers into the memory of the ranks ----------------===//
+//
+// What a stage may need is clear where a rank has one stage: all of its memory;
+// then the cut is the best that fits. Where ranks have several stages, these
+// share it, and how is not known before: a rank that has too little takes what
+// is missing from the limit of one of its stages, and the layers are cut again.
+// That ends, as limits only shrink, but may miss a cut that fits.
+//
+//===----------------------------------------------------------------------===//
+
+#include "penstock/Analysis/LiveRanges.h"
+#include "penstock/Lowering/Estimate.h"
+#include "penstock/Schedule/Schedule.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace penstock {
+
+/// Cuts that are tried before it is given up.
+static constexpr int kMaxRounds = 64;
+
+namespace {
+/// What the stages of an order need, whatever their layers are.
+class Fit {
+public:
+  explicit Fit(const Program &order);
+
+  /// Takes what ranks lack from the limits of their stages. Gives whether none
+  /// lacks anything, or nullopt where one has no stage that can give up a
+  /// layer.
+  std::optional<bool> tighten(const std::vector<Stage> &stages);
+  /// Gives the stages of a rank equal shares of its memory.
+  void share();
+
+  std::vector<StageLimit> limits;
+
+private:
+  int64_t lackOf(int32_t rank, int64_t persistent);
+
+  Problem problem;
+  std::vector<std::vector<int32_t>> stagesOn;  ///< each rank
+  std::vector<std::vector<LiveRange>> stashes; ///< on each rank
+  std::vector<size_t> sizes;                   ///< of the lists of the ranks
+};
+} // namespace
+
+Fit::Fit(const Program &order)
+    : problem(order.problem), stagesOn(problem.numRanks) {
+  const std::vector<int64_t> alive = stashesAlive(order);
+  for (int32_t s = 0; s < problem.numStages(); ++s) {
+    limits.push_back({alive[s], problem.memory});
+    for (int32_t rank : problem.ranksOf(s))
+      stagesOn[rank].push_back(s);
+  }
+  LiveRangeFinder finder(problem);
+  for (const RankProgram &rank : order.ranks) {
+    sizes.push_back(rank.instructions.size());
+    stashes.push_back(finder.run(rank.instructions,
+                                 [](uint32_t, const Access &, int32_t) {}));
+    std::erase_if(stashes.back(), [](const LiveRange &range) {
+      return range.kind != TensorKind::Stash;
+    });
+  }
+}
+
+int64_t Fit::lackOf(int32_t rank, int64_t persistent) {
+  const Peak peak =
+      peakOf(problem, sizes[rank], stashes[rank], /*onlyStashes=*/true);
+  return persistent + peak.bytes - problem.memory;
+}
+
+std::optional<bool> Fit::tighten(const std::vector<Stage> &stages) {
+  problem.stages = stages;
+  const std::vector<int64_t> persistent = persistentBytes(problem);
+  bool fits = true;
+  for (int32_t rank = 0; rank < problem.numRanks; ++rank) {
+    const int64_t lack = lackOf(rank, persistent[rank]);
+    if (lack <= 0)
+      continue;
+    fits = false;
+    // Of the stages that can give up a layer, the one that needs most.
+    int64_t most = -1;
+    StageLimit *limit = nullptr;
+    for (int32_t s : stagesOn[rank]) {
+      const StageBytes &bytes = stages[s].bytes;
+      const int64_t need = bytes.parameters + bytes.gradients +
+                           bytes.optimizer + limits[s].stashes * bytes.stash;
+      if (stages[s].numLayers > 1 && need > most) {
+        most = need;
+        limit = &limits[s];
+      }
+    }
+    if (!limit)
+      return std::nullopt;
+    limit->bytes = std::clamp<int64_t>(most - lack, 0, limit->bytes);
+  }
+  return fits;
+}
+
+void Fit::share() {
+  for (StageLimit &limit : limits)
+    limit.bytes = problem.memory;
+  for (const std::vector<int32_t> &stages : stagesOn)
+    for (int32_t s : stages)
+      limits[s].bytes =
+          std::min(limits[s].bytes,
+                   problem.memory / static_cast<int64_t>(stages.size()));
+}
+
+Result<std::vector<Stage>> fitLayers(std::span<const Stage> layers,
+                                     const Program &order) {
+  Result<std::vector<Stage>> stages = order.problem.stages;
+  if (order.problem.memory == 0)
+    return stages;
+  Fit fit(order);
+  // The stages that there are cost least.
+  for (int round = 0; stages && round < kMaxRounds; ++round) {
+    const std::optional<bool> fits = fit.tighten(*stages);
+    if (fits == true)
+      return stages;
+    if (!fits)
+      break;
+    stages = dealLayers(layers, fit.limits);
+  }
+  fit.share();
+  return dealLayers(layers, fit.limits);
+}
+
+} // namespace penstock
