@@ -22,7 +22,7 @@ function(penstock_add_library name)
   add_library(Penstock${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
   add_library(Penstock::${name} ALIAS Penstock${name})
   target_include_directories(Penstock${name} PUBLIC
-    ${PROJECT_SOURCE_DIR}/include)
+    ${PENSTOCK_SOURCE_DIR}/include)
   target_link_libraries(Penstock${name} PUBLIC ${ARG_LINK}
     PRIVATE penstock_options)
 endfunction()
@@ -53,7 +53,7 @@ endfunction()
 function(penstock_unittest_options name)
   target_link_libraries(${name} PRIVATE GTest::gtest_main penstock_options)
   target_compile_definitions(${name} PRIVATE
-    PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    PENSTOCK_SOURCE_DIR="${PENSTOCK_SOURCE_DIR}")
   # A precompiled header serves only code compiled with the same options, and
   # position-independent libraries and programs differ in theirs.
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)

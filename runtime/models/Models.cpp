@@ -9,6 +9,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <sstream>
 
 namespace penstock::runtime {
@@ -178,7 +179,8 @@ static void compare(const Parameter &expected, const Parameter &actual,
 
 Result<GradientCheck> compareGradients(const Problem &problem,
                                        std::span<const Model *const> ranks,
-                                       const Reference &reference) {
+                                       const Reference &reference,
+                                       std::span<const int32_t> here) {
   std::vector<Parameter> expected;
   reference.model().forEachParameter(
       0, [&](const Parameter &parameter) { expected.push_back(parameter); });
@@ -187,8 +189,16 @@ Result<GradientCheck> compareGradients(const Problem &problem,
   check.steps = reference.numSteps();
   size_t first = 0; // parameter of the stage
   for (int32_t s = 0; s < problem.numStages(); ++s) {
+    const Stage &stage = problem.stages[s];
+    const int32_t end = stage.firstLayer + stage.numLayers;
     size_t next = first;
+    while (next < expected.size() && expected[next].layer < end)
+      ++next;
+    const size_t last = next;
     for (int32_t rank : problem.ranksOf(s)) {
+      if (!here.empty() &&
+          std::find(here.begin(), here.end(), rank) == here.end())
+        continue;
       const auto *model =
           size_t(rank) < ranks.size()
               ? dynamic_cast<const InspectableModel *>(ranks[rank])
@@ -209,16 +219,14 @@ Result<GradientCheck> compareGradients(const Problem &problem,
         compare(expected[next], actual, true, check);
         compare(expected[next++], actual, false, check);
       });
-      const Stage &stage = problem.stages[s];
-      const int32_t end = stage.firstLayer + stage.numLayers;
       // All layers of the stage must have been visited, and no others.
-      if (!same || (next < expected.size() && expected[next].layer < end))
+      if (!same || next != last)
         return Failure{"stage " + std::to_string(s) + ": the model on rank " +
                        std::to_string(rank) +
                        " does not have the parameters of the reference; give "
                        "both the same description"};
     }
-    first = next;
+    first = last;
   }
   return check;
 }
@@ -238,6 +246,62 @@ bool sumsInOrder(const Program &program) {
       latest[inst.stage] = inst.microbatch;
     }
   return true;
+}
+
+void GradientCheck::add(const GradientCheck &other) {
+  numValues += other.numValues;
+  if (numDifferent == 0 && other.numDifferent > 0) {
+    const GradientCheck own = *this;
+    *this = other;
+    numValues = own.numValues;
+    numDifferent = 0;
+  }
+  numDifferent += other.numDifferent;
+  if (!std::isnan(maxRelativeDifference) &&
+      !(other.maxRelativeDifference <= maxRelativeDifference))
+    maxRelativeDifference = other.maxRelativeDifference;
+}
+
+/// Gives the checks of all processes, or the first error, to all.
+static void shareCheck(Peers &peers, GradientCheckReport &report) {
+  struct Numbers {
+    size_t numValues, numDifferent, index;
+    double maxRelativeDifference;
+    int32_t layer;
+    bool inGradient;
+    float value, expected;
+  };
+  GradientCheck &check = report.check;
+  const Numbers own = {check.numValues, check.numDifferent,
+                       check.index,     check.maxRelativeDifference,
+                       check.layer,     check.inGradient,
+                       check.value,     check.expected};
+  std::string bytes(sizeof(own), '\0');
+  std::memcpy(bytes.data(), &own, sizeof(own));
+  const auto errors = peers.gather(pack(report.error));
+  const auto checks = peers.gather(bytes + check.parameter);
+  for (size_t p = errors.size(); p-- > 0;)
+    if (Error error = unpackError(errors[p]))
+      report.error = std::move(error);
+  GradientCheck sum;
+  sum.steps = check.steps;
+  sum.exact = check.exact;
+  for (const std::string &part : checks) {
+    Numbers n;
+    std::memcpy(&n, part.data(), sizeof(n));
+    GradientCheck other = sum;
+    other.numValues = n.numValues;
+    other.numDifferent = n.numDifferent;
+    other.index = n.index;
+    other.maxRelativeDifference = n.maxRelativeDifference;
+    other.layer = n.layer;
+    other.inGradient = n.inGradient;
+    other.value = n.value;
+    other.expected = n.expected;
+    other.parameter = part.substr(sizeof(n));
+    sum.add(other);
+  }
+  check = std::move(sum);
 }
 
 GradientCheckReport checkGradients(const Program &program,
@@ -272,7 +336,9 @@ GradientCheckReport checkGradients(const Program &program,
   run.onFinished = [&](std::span<const Model *const> models) {
     for (int64_t step = 0; step < run.steps; ++step)
       reference->step();
-    auto check = compareGradients(program.problem, models, *reference);
+    auto check = compareGradients(program.problem, models, *reference,
+                                  run.backend ? run.backend->localRanks()
+                                              : std::vector<int32_t>());
     if (check) {
       check->exact = report.check.exact;
       report.check = std::move(*check);
@@ -288,6 +354,8 @@ GradientCheckReport checkGradients(const Program &program,
   };
   if (RunReport ended = runProgram(program, capturing, run); !ended)
     report.error = std::move(ended.error);
+  else if (Peers *peers = run.backend ? run.backend->peers() : nullptr)
+    shareCheck(*peers, report);
   return report;
 }
 

@@ -11,6 +11,7 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -81,9 +82,10 @@ protected:
 
   /// Runs the tool; what it prints, on both streams, is in `output`.
   int run(const std::string &arguments) {
-    const std::string command =
-        std::string(PENSTOCK_RUN) + " " + arguments + " 2>&1";
-    FILE *pipe = popen(command.c_str(), "r");
+    return shell(PENSTOCK_RUN " " + arguments);
+  }
+  int shell(const std::string &command) {
+    FILE *pipe = popen((command + " 2>&1").c_str(), "r");
     output.clear();
     char buffer[4096];
     while (size_t size = fread(buffer, 1, sizeof(buffer), pipe))
@@ -219,8 +221,8 @@ TEST_F(RunTool, UnknownModelAndBackEnd) {
   const std::string file = write(compile(2)) + " --text=" + path("text");
   EXPECT_EQ(run(file + " --model=gpt-9"), 2);
   EXPECT_TRUE(says("unknown model 'gpt-9'; the known models are: byte-lm"));
-  EXPECT_EQ(run(file + " --backend=mpi"), 2);
-  EXPECT_TRUE(says("back end 'mpi' is not built in; this build has: host"));
+  EXPECT_EQ(run(file + " --backend=tpu"), 2);
+  EXPECT_TRUE(says("back end 'tpu' is unknown; there are: host, mpi"));
 }
 
 TEST_F(RunTool, OptionsOutOfRange) {
@@ -378,6 +380,140 @@ TEST_F(RunTool, MemoryThatDoesNotSufficeIsAnError) {
   EXPECT_EQ(run(limited + arguments(file) + " --trace-steps=1000 --json"), 1);
   EXPECT_TRUE(says("\"kind\": \"out-of-memory\""));
   EXPECT_TRUE(says("penstock-run: out of memory"));
+}
+#endif
+
+#ifndef PENSTOCK_MPIRUN
+TEST_F(RunTool, MpiIsNotBuiltIn) {
+  EXPECT_EQ(run(write(compile(2)) + " --model=none --backend=mpi"), 2);
+  EXPECT_TRUE(says("back end 'mpi' is not built in; install libopenmpi-dev and "
+                   "configure with -DPENSTOCK_ENABLE_MPI=ON"));
+}
+#else
+/// A command line of mpirun.
+static std::string onProcesses(int count, const std::string &command) {
+  return PENSTOCK_MPIRUN " -n " + std::to_string(count) + " " + command;
+}
+
+static size_t count(const std::string &text, const std::string &part) {
+  size_t number = 0;
+  for (size_t at = text.find(part); at != text.npos;
+       at = text.find(part, at + 1))
+    ++number;
+  return number;
+}
+
+TEST_F(RunTool, MpiTrainsAsThreadsDo) {
+  const std::string file = write(compile(4));
+  const std::string command =
+      arguments(file) +
+      " --steps=20 --check-gradients --json --trace=" + path("trace.json");
+  ASSERT_EQ(run(command), 0) << output;
+  const auto host = nlohmann::json::parse(output);
+  ASSERT_EQ(shell(onProcesses(4, PENSTOCK_RUN " --backend=mpi " + command)), 0)
+      << output;
+  const auto mpi = nlohmann::json::parse(output, nullptr, false);
+  ASSERT_FALSE(mpi.is_discarded()) << output;
+  EXPECT_EQ(mpi["loss"], host["loss"]);
+  EXPECT_EQ(mpi["gradients"], host["gradients"]);
+  EXPECT_EQ(mpi["steps"], 20);
+  EXPECT_GT(mpi["bubble_rate"]["measured"], 0);
+  // The trace has the transfers of all ranks: an arrow has two ends.
+  const std::string trace = contents(path("trace.json"));
+  EXPECT_TRUE(nlohmann::json::accept(trace));
+  EXPECT_GT(count(trace, "\"ph\": \"s\""), 0u);
+  EXPECT_EQ(count(trace, "\"ph\": \"s\""), count(trace, "\"ph\": \"f\""));
+}
+
+TEST_F(RunTool, MpiFaultsAreToldOnce) {
+  const std::string file = write(compile(4));
+  auto fails = [&](int processes, const std::string &arguments, int code,
+                   const std::string &message) {
+    EXPECT_EQ(shell(onProcesses(processes,
+                                PENSTOCK_RUN " --backend=mpi " + arguments)),
+              code);
+    EXPECT_TRUE(says(message));
+    EXPECT_EQ(count(output, "penstock-run: "), 1u) << output;
+  };
+  fails(3, arguments(file), 2,
+        "penstock-run: the program has 4 ranks, but mpirun has started 3 "
+        "processes; start it with mpirun -n 4\n");
+  fails(1, arguments(file), 2,
+        "but mpirun has started 1 process; start it with mpirun -n 4\n");
+  fails(4, arguments(path("missing")), 2,
+        "penstock-run: " + path("missing") + ": ");
+  Program program = compile(2);
+  program.ranks[1].instructions.pop_back(); // its step
+  fails(2, arguments(write(program)), 1, "the verifier refuses the program");
+  fails(2, arguments(write(program)) + " --force --check-gradients", 1,
+        "gradients and parameters differ");
+}
+
+TEST_F(RunTool, MpiFaultOfOneProcessNamesIt) {
+  const std::string file = write(compile(2)), link = path("link");
+  // Process 1 has no program.
+  EXPECT_EQ(
+      shell(onProcesses(1, PENSTOCK_RUN " --backend=mpi " + arguments(file)) +
+            " : -n 1 " PENSTOCK_RUN " --backend=mpi " +
+            arguments(path("missing"))),
+      2);
+  EXPECT_TRUE(says("penstock-run: process 1: " + path("missing")));
+  // Or another one.
+  std::filesystem::copy_file(file, path("first"));
+  write(compile(2, false, {}, 3));
+  EXPECT_EQ(shell(onProcesses(1, PENSTOCK_RUN " --backend=mpi " +
+                                     arguments(path("first"))) +
+                  " : -n 1 " PENSTOCK_RUN " --backend=mpi " + arguments(file)),
+            1);
+  EXPECT_TRUE(says("penstock-run: rank 1 has program "));
+  EXPECT_TRUE(says("; give the same file to all ranks\n"));
+}
+
+TEST_F(RunTool, MpiHangEndsWithATimeout) {
+  Program program = compile(2);
+  auto &list = program.ranks[1].instructions;
+  const auto send =
+      std::find_if(list.begin(), list.end(),
+                   [](const Instruction &i) { return i.op == Op::Send; });
+  ASSERT_NE(send, list.end());
+  send->comm = 1; // its receive is not there
+  const std::string file = write(program);
+  EXPECT_EQ(shell(onProcesses(
+                2, PENSTOCK_RUN " --backend=mpi --model=none --force --json "
+                                "--timeout=0.5 " +
+                       file + " 2>" + path("err") + " #")),
+            1);
+  const auto json = nlohmann::json::parse(output, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << output;
+  EXPECT_EQ(json["error"]["kind"], "timeout");
+  const std::string message = json["error"]["message"];
+  EXPECT_NE(message.find("no progress for 0.5 s in step 0:"), message.npos);
+  EXPECT_NE(message.find(", queue 1: waits in `"), message.npos) << message;
+  EXPECT_NE(message.find("deadlock: under documented semantics rank 1 waits in "
+                         "`send gradient 1 mb 0 to 0` for ever"),
+            message.npos)
+      << message;
+}
+
+TEST_F(RunTool, MpiKilledPeerEndsTheJob) {
+  const std::string tool = "sh -c 'echo $$ >" + path("") +
+                           "pid.$OMPI_COMM_WORLD_RANK; exec " PENSTOCK_RUN
+                           " --backend=mpi --model=none --pace=0.01 "
+                           "--steps=1000000 " +
+                           write(compile(2)) + "'";
+  EXPECT_NE(shell("( " + onProcesses(2, tool) +
+                  " & for i in $(seq 100); do [ -s " + path("pid.1") +
+                  " ] && break; sleep 0.1; done; sleep 1; kill -9 $(cat " +
+                  path("pid.1") + "); wait $! )"),
+            0);
+  EXPECT_TRUE(says("signal 9"));
+  // Nobody is left behind; mpirun gives them some seconds.
+  for (const char *name : {"pid.0", "pid.1"}) {
+    const pid_t process = std::stoi(contents(path(name)));
+    for (int i = 0; i < 300 && kill(process, 0) == 0; ++i)
+      usleep(100'000);
+    EXPECT_NE(kill(process, 0), 0) << name;
+  }
 }
 #endif
 

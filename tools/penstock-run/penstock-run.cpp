@@ -56,9 +56,10 @@ std::string format(const char *text, Args... args) {
 /// terminal, a line for every tenth of the steps elsewhere.
 class Progress {
 public:
-  Progress(int64_t steps, bool hasLoss, bool silent)
+  Progress(int64_t steps, bool hasLoss, bool silent, bool speaks)
       : steps(steps), every(std::max<int64_t>(1, steps / 10)),
-        terminal(isatty(STDERR_FILENO)), hasLoss(hasLoss), silent(silent) {}
+        terminal(speaks && isatty(STDERR_FILENO)), hasLoss(hasLoss),
+        silent(silent || !speaks) {}
 
   void show(const StepReport &report) {
     const auto now = std::chrono::steady_clock::now();
@@ -117,6 +118,29 @@ Fault badInput(const std::string &message) {
   return {BadInput, "bad-input", message};
 }
 
+/// The first fault of all processes, which all of them get.
+Fault agree(MpiJob *job, const Fault &own) {
+  if (!job)
+    return own;
+  const nlohmann::json text = {own.code, own.kind, own.message, own.rank};
+  const auto all = job->gather(
+      text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  for (size_t p = 0; p < all.size(); ++p) {
+    const auto json = nlohmann::json::parse(all[p]);
+    Fault fault(json[0].get<ExitCode>(), json[1], json[2]);
+    fault.rank = json[3];
+    if (fault.code == Fine)
+      continue;
+    if (p > 0)
+      fault.message = "process " + std::to_string(p) + ": " + fault.message;
+    return fault;
+  }
+  return {};
+}
+
+/// Of several processes the first one speaks for all.
+bool speaks(const MpiJob *job) { return !job || job->number() == 0; }
+
 /// The one way out: the results, the fault, and the exit code.
 int finish(const Options &options, nlohmann::ordered_json json,
            const Fault &fault) {
@@ -128,8 +152,9 @@ int finish(const Options &options, nlohmann::ordered_json json,
     std::cout << json.dump(2, ' ', false,
                            nlohmann::json::error_handler_t::replace)
               << std::endl;
+  // In one piece: mpirun mixes what processes write.
   if (fault.code != Fine)
-    std::cerr << "penstock-run: " << fault.message << std::endl;
+    std::cerr << "penstock-run: " + fault.message + "\n" << std::flush;
   return fault.code;
 }
 
@@ -207,8 +232,9 @@ Fault writeTrace(const std::optional<TraceFile> &trace, const Options &options,
 /// Ends the process if a call of the model keeps a run from ending.
 class LastResort {
 public:
-  explicit LastResort(std::function<int(const Error &)> finish)
-      : finish(std::move(finish)) {}
+  /// Calls `finish`, which does not return, after so many seconds.
+  LastResort(int seconds, std::function<void(const Error &)> finish)
+      : seconds(seconds), finish(std::move(finish)) {}
 
   void operator()(const Error &error) {
     if (error.kind != ErrorKind::Timeout)
@@ -219,12 +245,12 @@ public:
             std::mutex mutex;
             std::unique_lock lock(mutex);
             std::condition_variable_any wake;
-            wake.wait_for(lock, stop, std::chrono::seconds(10),
+            wake.wait_for(lock, stop, std::chrono::seconds(seconds),
                           [] { return false; });
             if (stop.stop_requested())
               return;
             error.message += "\nthe call does not return; giving up";
-            std::_Exit(finish(error));
+            finish(error);
           });
     } catch (const std::system_error &) {
       // Then the run ends when the call does.
@@ -232,7 +258,8 @@ public:
   }
 
 private:
-  const std::function<int(const Error &)> finish;
+  const int seconds;
+  const std::function<void(const Error &)> finish;
   std::jthread thread; ///< ends with this object
 };
 
@@ -275,15 +302,15 @@ std::stop_token stopBySignals() {
   return source.get_token();
 }
 
-Fault train(const Options &options, std::stop_token stop,
-            nlohmann::ordered_json &json) {
-  if (options.printModel) {
-    Result<std::string> text = printModel(options.model, *options.printModel);
-    if (!text)
-      return badInput(text.message());
-    std::cout << *text << "\n";
-    return {};
-  }
+/// What the files and names of the command line stand for.
+struct Inputs {
+  Program program;
+  std::string description;
+  ModelFactory model;
+  std::optional<TraceFile> trace;
+};
+
+Fault load(const Options &options, const MpiJob *job, Inputs &inputs) {
   if (options.file.empty())
     return badInput("no program given; name a .psp file, from "
                     "penstock-translate --pipe-to-program");
@@ -292,13 +319,12 @@ Fault train(const Options &options, std::stop_token stop,
     return badInput("the model 'none' has no gradients to check");
   if (options.text.empty() && !none)
     return badInput("no text given; name a file to train on with --text=FILE");
-  if (options.backend != "host")
-    return badInput("back end '" + options.backend +
-                    "' is not built in; this build has: host");
   Result<Program> program = readProgramFile(options.file);
   if (!program)
     return badInput(program.message());
-  std::string description = options.model;
+  inputs.program = std::move(*program);
+  std::string &description = inputs.description;
+  description = options.model;
   if (options.seed && !none)
     description +=
         (description.find(':') == std::string::npos ? ":seed=" : ",seed=") +
@@ -307,22 +333,33 @@ Fault train(const Options &options, std::stop_token stop,
       none ? makeNullModel() : runtime::makeModel(description, options.text);
   if (!model)
     return badInput(model.message());
-  std::optional<TraceFile> trace;
-  if (!options.trace.empty()) {
+  inputs.model = std::move(*model);
+  if (!options.trace.empty() && speaks(job)) {
     Result<TraceFile> file = TraceFile::make(options);
     if (!file)
       return badInput(file.message());
-    trace = *file;
+    inputs.trace = *file;
   }
+  return {};
+}
+
+Fault train(const Options &options, std::stop_token stop, MpiJob *job,
+            nlohmann::ordered_json &json) {
+  Inputs inputs;
+  if (Fault fault = agree(job, load(options, job, inputs)); fault.code != Fine)
+    return fault;
+  Program &program = inputs.program;
+  const std::optional<TraceFile> &trace = inputs.trace;
+  const bool none = options.model == "none";
   auto say = [&](const std::string &line) {
-    if (!options.json)
+    if (!options.json && speaks(job))
       std::cout << line << std::endl;
   };
-  const Problem &problem = program->problem;
+  const Problem &problem = program.problem;
   const int32_t numRanks = problem.numRanks;
   say(format("program  %d ranks, %d stages, %s, %zu instructions", numRanks,
              problem.numStages(), countedMicrobatches(problem).c_str(),
-             program->numInstructions()));
+             program.numInstructions()));
 
   RunOptions run;
   run.force = options.force;
@@ -331,11 +368,24 @@ Fault train(const Options &options, std::stop_token stop,
   run.stop = stop;
   // Runs, and keeps the trace if there is an error.
   auto supervise = [&](Recorder &recorder, auto &&start) -> Fault {
+    std::unique_ptr<Backend> backend;
+    if (job) {
+      auto made = makeMpiBackend(*job, numRanks);
+      if (!made)
+        return badInput(made.message());
+      backend = std::move(*made);
+      run.backend = backend.get();
+    }
     Error error;
     {
-      LastResort lastResort([&](const Error &error) {
+      // The process that speaks is the first to give up, so that it is heard.
+      LastResort lastResort(speaks(job) ? 10 : 15, [&](const Error &error) {
         (void)writeTrace(trace, options, recorder, numRanks, json);
-        return finish(options, json, error);
+        const int code =
+            speaks(job) ? finish(options, json, error) : int(Failed);
+        if (job)
+          job->abort(code, true, {});
+        std::_Exit(code);
       });
       run.recorder = &recorder;
       run.onError = std::ref(lastResort);
@@ -352,10 +402,11 @@ Fault train(const Options &options, std::stop_token stop,
 
   if (options.checkGradients) {
     GradientCheck check;
-    Recorder recorder(*program, options.traceSteps);
+    Recorder recorder(program, options.traceSteps);
     run.steps = 2; // so that a step too few or too many shows
     Fault fault = supervise(recorder, [&] {
-      auto report = checkGradients(*program, description, options.text, run);
+      auto report =
+          checkGradients(program, inputs.description, options.text, run);
       check = std::move(report.check);
       return report.error;
     });
@@ -371,14 +422,14 @@ Fault train(const Options &options, std::stop_token stop,
     say("check    " + check.describe());
   }
 
-  Recorder recorder(*program, options.traceSteps);
-  Progress progress(options.steps, !none, options.json);
+  Recorder recorder(program, options.traceSteps);
+  Progress progress(options.steps, !none, options.json, speaks(job));
   RunReport report;
   run.steps = options.steps;
   run.pace = options.pace;
   run.onStep = [&](const StepReport &report) { progress.show(report); };
   Fault fault = supervise(recorder, [&] {
-    report = runProgram(*program, *model, run);
+    report = runProgram(program, inputs.model, run);
     return report.error;
   });
   json["steps"] = report.steps;
@@ -390,9 +441,9 @@ Fault train(const Options &options, std::stop_token stop,
   if (fault.code != Fine)
     return fault;
 
-  const auto predicted = simulateProgram(*program);
-  program->problem = recorder.measuredProblem();
-  const auto fromMeasured = simulateProgram(*program);
+  const auto predicted = simulateProgram(program);
+  program.problem = recorder.measuredProblem();
+  const auto fromMeasured = simulateProgram(program);
   const double stepsPerSecond =
       static_cast<double>(report.steps) / report.seconds;
   if (!none)
@@ -426,16 +477,43 @@ Fault train(const Options &options, std::stop_token stop,
 
 int run(const Options &options) {
   nlohmann::ordered_json json = {{"ok", false}, {"steps", 0}};
-  try {
-    const Fault fault = train(options, stopBySignals(), json);
-    return options.printModel && fault.code == Fine
-               ? Fine
-               : finish(options, json, fault);
-  } catch (const std::bad_alloc &) {
-    return finish(options, json, {Failed, "out-of-memory", "out of memory"});
-  } catch (const std::exception &error) {
-    return finish(options, json, {Failed, "internal", error.what()});
+  if (options.printModel) {
+    Result<std::string> text = printModel(options.model, *options.printModel);
+    if (!text)
+      return finish(options, json, badInput(text.message()));
+    std::cout << *text << "\n";
+    return Fine;
   }
+  const std::stop_token stop = stopBySignals();
+  std::unique_ptr<MpiJob> job;
+  Fault fault;
+  bool alone = true; // only this process knows of the fault
+  try {
+    if (options.backend == "mpi") {
+      auto started = startMpi();
+      if (started)
+        job = std::move(*started);
+      else
+        fault = badInput(started.message());
+    } else if (options.backend != "host") {
+      fault = badInput("back end '" + options.backend +
+                       "' is unknown; there are: host, mpi");
+    }
+    if (fault.code == Fine) {
+      fault = train(options, stop, job.get(), json);
+      alone = false;
+    }
+  } catch (const std::bad_alloc &) {
+    fault = {Failed, "out-of-memory", "out of memory"};
+  } catch (const std::exception &error) {
+    fault = {Failed, "internal", error.what()};
+  }
+  int code = fault.code;
+  if (alone || speaks(job.get()))
+    code = finish(options, json, fault);
+  if (job && code != Fine)
+    job->abort(code, alone, stop);
+  return code;
 }
 
 } // namespace
@@ -463,7 +541,9 @@ static int runTool(int argc, char **argv) {
                  "Program file, from penstock-translate "
                  "--pipe-to-program")
       ->type_name("FILE.psp");
-  app.add_option("--backend", options.backend, "Where the ranks run: host")
+  app.add_option("--backend", options.backend,
+                 "Where the ranks run: host, on the threads of this "
+                 "process, or mpi, in a process each, started by mpirun")
       ->capture_default_str();
   app.add_option("--model", options.model, "Model and its keys, see below")
       ->capture_default_str();

@@ -2,6 +2,7 @@
 
 #include "penstock/Runtime/Error.h"
 
+#include <cstring>
 #include <exception>
 
 namespace penstock::runtime {
@@ -32,6 +33,19 @@ std::string_view name(ErrorKind kind) {
     return "device-error";
   }
   return "unknown";
+}
+
+std::string pack(const Error &error) {
+  std::string bytes(1 + sizeof(Site), static_cast<char>(error.kind));
+  std::memcpy(&bytes[1], &error.site, sizeof(Site));
+  return bytes + error.message;
+}
+
+Error unpackError(std::string_view bytes) {
+  Error error{static_cast<ErrorKind>(bytes[0]),
+              std::string(bytes.substr(1 + sizeof(Site)))};
+  std::memcpy(&error.site, &bytes[1], sizeof(Site));
+  return error;
 }
 
 std::string describeCurrentException() {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <ostream>
 #include <utility>
@@ -76,6 +77,39 @@ RankStep Recorder::endStep(int32_t r, int64_t step, bool measure) {
 
 int64_t Recorder::firstStep(int32_t rank) const {
   return std::max<int64_t>(0, currentStep(rank) - numSteps + 1);
+}
+
+std::string Recorder::pack(int32_t r) const {
+  const Rank &rank = ranks[r];
+  std::string bytes;
+  auto add = [&](const auto &value) {
+    bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
+  };
+  add(rank.step.load());
+  for (const std::vector<Stamps> &row : rank.rows)
+    for (const Stamps &stamps : row)
+      for (const auto *time :
+           {&stamps.enqueued, &stamps.started, &stamps.ended})
+        add(time->load(kRelaxed));
+  for (const Cost &cost : rank.costs)
+    add(cost);
+  return bytes;
+}
+
+void Recorder::unpack(int32_t r, std::string_view bytes) {
+  Rank &rank = ranks[r];
+  auto take = [&]<typename T>(T value) {
+    std::memcpy(&value, bytes.data(), sizeof(value));
+    bytes.remove_prefix(sizeof(value));
+    return value;
+  };
+  rank.step.store(take(int64_t()));
+  for (std::vector<Stamps> &row : rank.rows)
+    for (Stamps &stamps : row)
+      for (auto *time : {&stamps.enqueued, &stamps.started, &stamps.ended})
+        time->store(take(int64_t()), kRelaxed);
+  for (Cost &cost : rank.costs)
+    cost = take(Cost());
 }
 
 Problem Recorder::measuredProblem() const {

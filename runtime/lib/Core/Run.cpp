@@ -7,6 +7,7 @@
 #include "penstock/Program/Text.h"
 #include "penstock/Runtime/Watchdog.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -157,86 +158,174 @@ private:
 };
 } // namespace
 
+/// Brings the errors of all processes together: the first that is not a mere
+/// consequence.
+static Error agree(Peers *peers, Error own) {
+  if (!peers)
+    return own;
+  Error result;
+  for (const std::string &bytes : peers->gather(pack(own))) {
+    Error error = unpackError(bytes);
+    if (error && (!result || (result.kind == ErrorKind::Aborted &&
+                              error.kind != ErrorKind::Aborted)))
+      result = std::move(error);
+  }
+  return result;
+}
+
+namespace {
+/// What one rank of this process runs with, in the order in which it is
+/// needed: a device ends before the model that its queues call.
+struct LocalRank {
+  int32_t number = 0;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Executor> executor;
+};
+} // namespace
+
+static Error prepareRank(LocalRank &rank, const Program &program,
+                         const ModelFactory &makeModel, Backend &backend,
+                         double pace, Recorder &recorder, RunControl &control) {
+  const int32_t r = rank.number;
+  auto fail = [&](ErrorKind kind, const std::string &message) {
+    return Error{kind, "rank " + std::to_string(r) + ": " + message, {r}};
+  };
+  try {
+    auto model = makeModel(program, r);
+    if (!model)
+      return fail(ErrorKind::BadModel, model.message());
+    rank.model = std::move(*model);
+  } catch (...) {
+    return fail(ErrorKind::BadModel,
+                "making the model threw: " + describeCurrentException());
+  }
+  auto device = backend.makeDevice(r);
+  if (!device)
+    return fail(ErrorKind::DeviceError, device.message());
+  rank.device = std::move(*device);
+  auto transport = backend.makeTransport(r);
+  if (!transport)
+    return fail(ErrorKind::DeviceError, transport.message());
+  rank.transport = std::move(*transport);
+  rank.executor =
+      std::make_unique<Executor>(program, r, *rank.device, *rank.transport,
+                                 *rank.model, recorder, control);
+  if (Error error = rank.executor->prepare(pace))
+    return error;
+  control.devices.push_back(rank.device.get());
+  control.transports.push_back(rank.transport.get());
+  return {};
+}
+
+/// How often the processes of a run tell that they are alive, in seconds.
+static double beatOf(double timeout) {
+  return timeout > 0 ? std::clamp(timeout / 8, 0.005, 1.0) : 1;
+}
+
 RunReport runProgram(const Program &program, const ModelFactory &makeModel,
                      const RunOptions &options) {
   RunReport report;
-  if ((report.error = checkProgram(program, options.force)))
-    return report;
-
   const auto numRanks = static_cast<int32_t>(program.ranks.size());
   std::unique_ptr<Backend> ownBackend;
   if (!options.backend)
     ownBackend = makeHostBackend(numRanks);
   Backend &backend = options.backend ? *options.backend : *ownBackend;
+  Peers *const peers = backend.peers();
+  report.error = checkProgram(program, options.force);
+  if (!peers && report.error)
+    return report;
   std::optional<Recorder> ownRecorder;
   if (!options.recorder)
     ownRecorder.emplace(program);
   Recorder &recorder = options.recorder ? *options.recorder : *ownRecorder;
 
-  // In the order in which they are needed: devices end before the models that
-  // their queues call.
   RunControl control;
-  std::vector<std::unique_ptr<Model>> models(numRanks);
-  std::vector<std::unique_ptr<Device>> devices(numRanks);
-  std::vector<std::unique_ptr<Transport>> transports(numRanks);
-  std::vector<std::unique_ptr<Executor>> executors(numRanks);
-  for (int32_t r = 0; r < numRanks; ++r) {
-    auto fail = [&](ErrorKind kind, const std::string &message) {
-      report.error = {kind, "rank " + std::to_string(r) + ": " + message, {r}};
-      return report;
-    };
-    try {
-      auto model = makeModel(program, r);
-      if (!model)
-        return fail(ErrorKind::BadModel, model.message());
-      models[r] = std::move(*model);
-    } catch (...) {
-      return fail(ErrorKind::BadModel,
-                  "making the model threw: " + describeCurrentException());
-    }
-    auto device = backend.makeDevice(r);
-    if (!device)
-      return fail(ErrorKind::DeviceError, device.message());
-    devices[r] = std::move(*device);
-    auto transport = backend.makeTransport(r);
-    if (!transport)
-      return fail(ErrorKind::DeviceError, transport.message());
-    transports[r] = std::move(*transport);
-    executors[r] = std::make_unique<Executor>(
-        program, r, *devices[r], *transports[r], *models[r], recorder, control);
-    if ((report.error = executors[r]->prepare(options.pace)))
-      return report;
-    control.devices.push_back(devices[r].get());
-    control.transports.push_back(transports[r].get());
-  }
+  std::vector<LocalRank> ranks;
+  for (int32_t r : backend.localRanks())
+    ranks.emplace_back().number = r;
+  for (LocalRank &rank : ranks)
+    if (!report.error)
+      report.error = prepareRank(rank, program, makeModel, backend,
+                                 options.pace, recorder, control);
+  if ((report.error = agree(peers, std::move(report.error))))
+    return report;
 
   StepTotals totals(program, options, control, report);
+  std::atomic<bool> heard = false; // the error is known elsewhere
   control.onError = [&](const Error &error) {
     totals.release();
+    if (peers && !heard)
+      peers->tell(error);
     if (options.onError)
       options.onError(error);
   };
   const ProgramHash hash = hashProgram(program);
+  const Problem &problem = program.problem;
+  const int32_t lastStage = problem.numStages() - 1;
   {
     std::vector<const Executor *> watched;
-    for (auto &executor : executors)
-      watched.push_back(executor.get());
+    for (LocalRank &rank : ranks)
+      watched.push_back(rank.executor.get());
     Watchdog watchdog(program, std::move(watched), recorder, control,
                       options.timeout, options.callTimeout);
     std::stop_callback stop(options.stop, [&] {
       control.fail({ErrorKind::Aborted, "the run was stopped by its caller"});
     });
 
-    auto runRank = [&](int32_t r) {
-      const Problem &problem = program.problem;
-      if (Error error = transports[r]->connect(hash)) {
+    // The rank that completes a step takes part in the next one only after the
+    // callback: this alone keeps the calls in order.
+    auto add = [&](int32_t r, int64_t step, const RankStep &timing) {
+      auto stepReport = totals.add(r, step, timing);
+      if (stepReport && options.onStep) {
+        watchdog.hostAtWork.fetch_add(1);
+        options.onStep(*stepReport);
+        watchdog.hostAtWork.fetch_sub(1);
+      }
+    };
+
+    // What a rank tells the other processes: the losses of all micro-batches,
+    // of which its own count, and its times.
+    const size_t numLosses = problem.numMicrobatches;
+    const size_t numValues = numLosses + 3;
+    int64_t heardSteps = 0;
+    uint64_t told = 0;
+    if (peers) {
+      Peers::Listener listener;
+      listener.onStep = [&](std::span<const double> all) {
+        const int64_t step = heardSteps++;
+        const std::span<double> losses = totals.lossesOf(step);
+        for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
+          losses[mb] = all[problem.rankOf(lastStage, mb) * numValues + mb];
+        for (int32_t r = 0; r < numRanks; ++r) {
+          const double *times = &all[r * numValues + numLosses];
+          add(r, step, {times[0], times[1], times[2]});
+        }
+      };
+      listener.onError = [&](Error error) {
+        heard = true;
+        control.fail(std::move(error));
+      };
+      listener.onAlive = [&] { watchdog.othersAlive.fetch_add(1); };
+      listener.isAlive = [&] { return watchdog.isAlive(told); };
+      if (Error error = peers->listen(std::move(listener), numValues,
+                                      beatOf(options.timeout)))
+        control.fail(std::move(error));
+    }
+
+    auto runRank = [&](LocalRank &rank) {
+      const int32_t r = rank.number;
+      if (Error error = rank.transport->connect(hash)) {
         control.fail(std::move(error));
         return;
       }
+      std::vector<double> values(peers ? numValues : 0);
       for (int64_t step = 0; step < options.steps; ++step) {
-        if (!totals.mayBegin(step) || !executors[r]->runStep(step))
+        if (!totals.mayBegin(step) || !rank.executor->runStep(step))
           return;
-        const std::span<double> losses = totals.lossesOf(step);
+        const std::span<double> losses =
+            peers ? std::span(values).first(numLosses) : totals.lossesOf(step);
         auto fail = [&](ErrorKind kind, const std::string &why) {
           control.fail({kind,
                         "rank " + std::to_string(r) + ", step " +
@@ -244,31 +333,31 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
                         {r}});
         };
         try {
-          executors[r]->readLosses(losses);
+          rank.executor->readLosses(losses);
         } catch (...) {
           return fail(ErrorKind::ModelError,
                       "the model threw in loss: " + describeCurrentException());
         }
         for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
-          if (problem.rankOf(problem.numStages() - 1, mb) == r &&
-              !std::isfinite(losses[mb]))
+          if (problem.rankOf(lastStage, mb) == r && !std::isfinite(losses[mb]))
             return fail(ErrorKind::NotFinite,
                         describeLoss(program, r, mb, losses[mb]));
-        // The rank that completes a step takes part in the next one only after
-        // the callback: this alone keeps the calls in order.
-        auto stepReport = totals.add(
-            r, step, recorder.endStep(r, step, step > 0 || options.steps == 1));
-        if (stepReport && options.onStep) {
-          watchdog.hostAtWork.fetch_add(1);
-          options.onStep(*stepReport);
-          watchdog.hostAtWork.fetch_sub(1);
+        const RankStep timing =
+            recorder.endStep(r, step, step > 0 || options.steps == 1);
+        if (peers) {
+          values[numLosses] = timing.start;
+          values[numLosses + 1] = timing.end;
+          values[numLosses + 2] = timing.busy;
+          peers->post(values);
+        } else {
+          add(r, step, timing);
         }
       }
     };
     std::vector<std::thread> threads;
     try {
-      for (int32_t r = 0; r < numRanks; ++r)
-        threads.emplace_back(runRank, r);
+      for (LocalRank &rank : ranks)
+        threads.emplace_back(runRank, std::ref(rank));
     } catch (const std::system_error &error) {
       control.fail({ErrorKind::DeviceError,
                     std::string("cannot start the thread of a rank: ") +
@@ -276,14 +365,25 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     }
     for (std::thread &thread : threads)
       thread.join();
+    if (peers)
+      peers->stop(control.failed());
   }
 
-  if (control.failed()) {
-    report.error = control.error();
-  } else if (options.onFinished) {
-    std::vector<const Model *> view;
-    for (auto &model : models)
-      view.push_back(model.get());
+  if ((report.error =
+           agree(peers, control.failed() ? control.error() : Error())))
+    return report;
+  if (peers) {
+    std::string own;
+    for (LocalRank &rank : ranks)
+      own += recorder.pack(rank.number);
+    const std::vector<std::string> all = peers->gather(own);
+    for (int32_t r = 0; r < numRanks; ++r)
+      recorder.unpack(r, all[r]);
+  }
+  if (options.onFinished) {
+    std::vector<const Model *> view(numRanks);
+    for (LocalRank &rank : ranks)
+      view[rank.number] = rank.model.get();
     options.onFinished(view);
   }
   return report;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdio>
 #include <system_error>
+#include <utility>
 
 namespace penstock::runtime {
 
@@ -27,7 +28,8 @@ struct Snapshot {
 } // namespace
 
 static Snapshot takeSnapshot(const Program &program, const Recorder &recorder,
-                             const Matching &matching) {
+                             const Matching &matching,
+                             std::span<const int32_t> ranks) {
   const auto numRanks = static_cast<int32_t>(program.ranks.size());
   Snapshot snapshot;
   snapshot.done.resize(numRanks);
@@ -36,9 +38,12 @@ static Snapshot takeSnapshot(const Program &program, const Recorder &recorder,
   int64_t slowest = -1;
   for (int32_t r = 0; r < numRanks; ++r) {
     const size_t size = program.ranks[r].instructions.size();
-    steps[r] = std::max<int64_t>(0, recorder.currentStep(r));
     snapshot.done[r].resize(size);
     snapshot.started[r].resize(size);
+  }
+  for (int32_t r : ranks) {
+    const size_t size = program.ranks[r].instructions.size();
+    steps[r] = std::max<int64_t>(0, recorder.currentStep(r));
     bool all = true;
     for (uint32_t i = 0; i < size; ++i) {
       const Stamps &stamps = recorder.stamps(r, steps[r], i);
@@ -106,11 +111,12 @@ static std::string describeWait(const Program &program, int32_t rank,
   return "stands before " + what;
 }
 
-std::string describeHang(const Program &program, const Recorder &recorder) {
+std::string describeHang(const Program &program, const Recorder &recorder,
+                         std::span<const int32_t> ranks) {
   const Matching matching = matchTransfers(program);
-  const Snapshot snapshot = takeSnapshot(program, recorder, matching);
+  Snapshot snapshot = takeSnapshot(program, recorder, matching, ranks);
   std::string text = "in step " + std::to_string(snapshot.step) + ":\n";
-  for (size_t r = 0; r < program.ranks.size(); ++r) {
+  for (int32_t r : ranks) {
     const auto &instructions = program.ranks[r].instructions;
     std::array<bool, 256> seen = {};
     bool idle = true;
@@ -121,14 +127,17 @@ std::string describeHang(const Program &program, const Recorder &recorder) {
       idle = false;
       text += "  rank " + std::to_string(r) + ", queue " +
               std::to_string(instructions[i].queue) + ": " +
-              describeWait(program, static_cast<int32_t>(r), i, snapshot,
-                           matching) +
-              "\n";
+              describeWait(program, r, i, snapshot, matching) + "\n";
     }
     if (idle)
       text += "  rank " + std::to_string(r) + ": has ended the step\n";
   }
 
+  // What has ended elsewhere is not known. But a program that hangs does so
+  // each time, so the cycle is that of the program.
+  if (ranks.size() < program.ranks.size())
+    for (std::vector<uint8_t> &done : snapshot.done)
+      std::fill(done.begin(), done.end(), 0);
   // The host transports let the members of a group progress independently.
   const DeadlockResult result =
       explainBlocked(program, Semantics::Documented, snapshot.done);
@@ -176,7 +185,20 @@ static std::string formatSeconds(double seconds) {
   return text;
 }
 
+bool Watchdog::isAlive(uint64_t &progress) const {
+  const uint64_t before = std::exchange(progress, 0);
+  bool working = hostAtWork.load() > 0;
+  for (const Executor *executor : executors) {
+    progress += executor->progress();
+    working |= executor->working();
+  }
+  return working || progress != before;
+}
+
 void Watchdog::watch() {
+  std::vector<int32_t> ranks;
+  for (const Executor *executor : executors)
+    ranks.push_back(executor->rankNumber());
   const double shortest = timeout > 0 && callTimeout > 0
                               ? std::min(timeout, callTimeout)
                               : std::max(timeout, callTimeout);
@@ -184,7 +206,7 @@ void Watchdog::watch() {
       std::chrono::duration<double>(std::clamp(shortest / 20, 0.002, 0.2));
   AwakeTime awake(Clock::now(),
                   std::chrono::duration_cast<Clock::duration>(2 * period));
-  uint64_t lastProgress = 0;
+  uint64_t lastProgress = 0, lastOthers = 0;
   // When something last ended, and when something was last at work.
   Clock::duration lastEnd{0}, lastAlive{0};
   std::unique_lock lock(mutex);
@@ -200,20 +222,22 @@ void Watchdog::watch() {
     const Clock::duration now = awake.at(Clock::now());
     if (progress != lastProgress || !outstanding || hostAtWork.load() > 0)
       lastEnd = lastAlive = now;
-    if (working)
+    if (working || othersAlive.load() != lastOthers)
       lastAlive = now;
+    lastOthers = othersAlive.load();
     lastProgress = progress;
 
     const std::chrono::duration<double> idle = now - lastAlive,
                                         noEnd = now - lastEnd;
     if (timeout > 0 && idle.count() >= timeout)
-      control.fail({ErrorKind::Timeout, "no progress for " +
-                                            formatSeconds(timeout) + " " +
-                                            describeHang(program, recorder)});
+      control.fail({ErrorKind::Timeout,
+                    "no progress for " + formatSeconds(timeout) + " " +
+                        describeHang(program, recorder, ranks)});
     else if (callTimeout > 0 && working && noEnd.count() >= callTimeout)
-      control.fail({ErrorKind::Timeout, "a call of the model takes more than " +
-                                            formatSeconds(callTimeout) + " " +
-                                            describeHang(program, recorder)});
+      control.fail(
+          {ErrorKind::Timeout, "a call of the model takes more than " +
+                                   formatSeconds(callTimeout) + " " +
+                                   describeHang(program, recorder, ranks)});
   }
 }
 

@@ -2,8 +2,6 @@
 
 #include "Loopback.h"
 
-#include "penstock/Program/Text.h"
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -126,16 +124,11 @@ Error LoopbackTransport::post(LoopbackWorld::Post &own) {
   const bool sends = own.instruction->op == Op::Send;
   const LoopbackWorld::Post &send = sends ? own : *partner;
   const LoopbackWorld::Post &recv = sends ? *partner : own;
-  const Instruction &from = *send.instruction, &to = *recv.instruction;
-  if (from.bytes != to.bytes || from.payload != to.payload ||
-      from.stage != to.stage || from.microbatch != to.microbatch)
-    return {ErrorKind::Mismatch,
-            "rank " + std::to_string(to.peer) + "'s `" + describe(from) +
-                "` of " + std::to_string(from.bytes) + " bytes meets rank " +
-                std::to_string(from.peer) + "'s `" + describe(to) + "` of " +
-                std::to_string(to.bytes) + " bytes"};
-  if (from.bytes > 0)
-    std::memcpy(recv.data, send.data, static_cast<size_t>(from.bytes));
+  if (Error error = compareEnds(*send.instruction, *recv.instruction))
+    return error;
+  const int64_t bytes = send.instruction->bytes;
+  if (bytes > 0)
+    std::memcpy(recv.data, send.data, static_cast<size_t>(bytes));
   partner->done->advance();
   own.done->advance();
   return {};

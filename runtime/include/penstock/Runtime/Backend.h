@@ -2,7 +2,8 @@
 //
 // A back end makes the device and the transport of each rank that this process
 // runs. `host` runs all ranks in one process: a queue is a thread, transfers
-// are copies between the ranks' arenas under strict rendezvous.
+// are copies between the ranks' arenas under strict rendezvous. `mpi` runs one
+// rank in each process of an MPI job, with the same queues.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,19 +14,83 @@
 #include "penstock/Runtime/Transport.h"
 
 #include <memory>
+#include <stop_token>
+#include <vector>
 
 namespace penstock::runtime {
+
+/// What the processes of one run tell each other beside its transfers: results,
+/// faults, and that they are alive.
+class Peers {
+public:
+  /// Whom to tell, from a thread of the peers.
+  struct Listener {
+    /// What each rank has posted for the next step, in the order of the ranks.
+    /// All processes hear of the same steps in the same order.
+    std::function<void(std::span<const double>)> onStep;
+    /// A fault of another process.
+    std::function<void(Error)> onError;
+    /// Another process is at work.
+    std::function<void()> onAlive;
+    /// Whether this process has been at work since the last question.
+    std::function<bool()> isAlive;
+  };
+
+  virtual ~Peers() = default;
+
+  /// Begins a run in which each rank posts `numValues` values a step, and asks
+  /// isAlive every `beat` seconds.
+  virtual Error listen(Listener listener, size_t numValues, double beat) = 0;
+  /// What the rank of this process says about its next step.
+  virtual void post(std::span<const double> values) = 0;
+  /// Tells all other processes, without waiting for them.
+  virtual void tell(const Error &error) = 0;
+  /// Ends the run for the listener: when all has been heard of what was posted,
+  /// or at once.
+  virtual void stop(bool atOnce) = 0;
+
+  /// Meets all processes; returns what each one has brought, by number. Not
+  /// between listen and stop.
+  virtual std::vector<std::string> gather(const std::string &own) = 0;
+};
 
 class Backend {
 public:
   virtual ~Backend() = default;
   virtual Result<std::unique_ptr<Device>> makeDevice(int32_t rank) = 0;
   virtual Result<std::unique_ptr<Transport>> makeTransport(int32_t rank) = 0;
+  /// The ranks of this process, ascending.
+  virtual std::vector<int32_t> localRanks() const = 0;
+  /// The other processes; null: all ranks are in this one.
+  virtual Peers *peers() { return nullptr; }
 };
 
 /// Devices `host` and transports `loopback` for ranks 0 .. numRanks - 1 of this
 /// process. Serves one run.
 std::unique_ptr<Backend> makeHostBackend(int32_t numRanks);
+
+/// The processes that mpirun has started, this one among them.
+class MpiJob {
+public:
+  virtual ~MpiJob() = default; ///< MPI_Finalize
+  virtual int32_t size() const = 0;
+  virtual int32_t number() const = 0; ///< of this process, from 0
+  /// As Peers::gather, before any run.
+  virtual std::vector<std::string> gather(const std::string &own) = 0;
+  /// Ends all processes with this exit code: at once, or else when process 0
+  /// has had some seconds to do so. A stop then ends this process only.
+  [[noreturn]] virtual void abort(int code, bool atOnce,
+                                  std::stop_token stop) = 0;
+};
+
+/// Starts MPI, once in a process and before its threads. Fails when this build
+/// has no MPI.
+Result<std::unique_ptr<MpiJob>> startMpi();
+
+/// Devices `host` and transports `mpi`: rank r is process r of the job. Serves
+/// one run; all processes make it together. Fails when the numbers of ranks and
+/// processes differ.
+Result<std::unique_ptr<Backend>> makeMpiBackend(MpiJob &job, int32_t numRanks);
 
 } // namespace penstock::runtime
 

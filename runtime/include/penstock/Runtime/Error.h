@@ -40,6 +40,10 @@ struct [[nodiscard]] Error {
   explicit operator bool() const { return kind != ErrorKind::None; }
 };
 
+/// An error as bytes for another process of the same build, and back.
+std::string pack(const Error &error);
+Error unpackError(std::string_view bytes);
+
 /// The message of the exception that is being handled.
 std::string describeCurrentException();
 

@@ -66,6 +66,7 @@ public:
   /// stage is on this rank; `losses` has a place for every one. May throw.
   void readLosses(std::span<double> losses);
 
+  int32_t rankNumber() const { return rank; }
   /// Items that have ended since the beginning.
   uint64_t progress() const { return ended.load(std::memory_order_relaxed); }
   /// True when some queue of this rank works, rather than waits: it is inside a

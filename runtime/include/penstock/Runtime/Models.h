@@ -117,16 +117,21 @@ struct GradientCheck {
   }
   /// One sentence, for people.
   std::string describe() const;
+
+  /// Takes in what another process has found in its stages.
+  void add(const GradientCheck &other);
 };
 
 /// Compares the gradients and the parameters of all stages of `problem`, of
 /// each copy, with the reference, whose step() must have been called as often
 /// as beginStep() of the ranks. `ranks[r]` is the model of rank r, made by
-/// makeModel() and told to captureGradients() before the step. Fails when a
-/// stage or a parameter is on no rank.
+/// makeModel() and told to captureGradients() before the step. Compares only
+/// those of the ranks `here`, if that is not empty. Fails when a stage or a
+/// parameter is on no rank.
 Result<GradientCheck> compareGradients(const Problem &problem,
                                        std::span<const Model *const> ranks,
-                                       const Reference &reference);
+                                       const Reference &reference,
+                                       std::span<const int32_t> here = {});
 
 struct GradientCheckReport {
   Error error; ///< why the pipelined run, or the comparison, failed
@@ -141,7 +146,8 @@ bool sumsInOrder(const Program &program);
 /// both from the first, and compares. More than one step shows whether the
 /// optimizer ran once for each. Unless sumsInOrder(), both take the sgd
 /// optimizer: adam would make whole steps of differences in the last bits.
-/// `run.onFinished` is not called.
+/// `run.onFinished` is not called. Where the ranks are in several processes,
+/// all get the check of all stages.
 GradientCheckReport checkGradients(const Program &program,
                                    std::string_view description,
                                    const std::string &textPath, RunOptions run);

@@ -14,6 +14,8 @@
 
 #include <atomic>
 #include <iosfwd>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace penstock::runtime {
@@ -66,6 +68,12 @@ public:
 
   /// \name When the run has ended
   /// @{
+
+  /// All of a rank as bytes, and back in a recorder of another process with the
+  /// same program and number of steps. On several machines the clocks differ,
+  /// and then so do the times of ranks.
+  std::string pack(int32_t rank) const;
+  void unpack(int32_t rank, std::string_view bytes);
 
   /// The problem with what was measured in place of its costs, in seconds: the
   /// mean of each (stage, action), and as link latency the mean time of a

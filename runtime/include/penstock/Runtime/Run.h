@@ -45,11 +45,13 @@ struct RunOptions {
   /// Called once, with the error that ends the run, before its threads have
   /// ended.
   std::function<void(const Error &)> onError;
-  /// Called after the last step with the models of all ranks.
+  /// Called after the last step with the models of all ranks; null for those of
+  /// other processes.
   std::function<void(std::span<const Model *const>)> onFinished;
   /// Ends the run with Aborted.
   std::stop_token stop;
-  /// Records here, else in a recorder of the run's own.
+  /// Records here, else in a recorder of the run's own. After a run without
+  /// error it has all ranks, those of other processes too.
   Recorder *recorder = nullptr;
   /// Runs there, else on a host back end of the run's own.
   Backend *backend = nullptr;
@@ -66,7 +68,8 @@ struct RunReport {
 };
 
 /// Verifies the program and trains `options.steps` steps, each rank on its own
-/// threads.
+/// threads. Where the ranks are in several processes, all of them call it
+/// alike, and get the same report but for `seconds`.
 RunReport runProgram(const Program &program, const ModelFactory &makeModel,
                      const RunOptions &options = {});
 

@@ -23,6 +23,10 @@ struct Transfer {
   std::byte *data = nullptr;
 };
 
+/// Fails with Mismatch when a send and the receive that it meets do not belong
+/// together: their sizes or names differ.
+Error compareEnds(const Instruction &send, const Instruction &recv);
+
 /// The endpoint of one rank. `add...` and `connect` come from one thread; `run`
 /// comes from inside work, of several queues at a time if they use different
 /// communicators; `abort` comes from any thread.

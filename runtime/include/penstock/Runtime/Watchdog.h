@@ -41,7 +41,8 @@ private:
 
 class Watchdog {
 public:
-  /// `timeout` and `callTimeout` as in RunOptions. Watches until destroyed.
+  /// `timeout` and `callTimeout` as in RunOptions. Watches the executors of
+  /// this process until destroyed.
   Watchdog(const Program &program, std::vector<const Executor *> executors,
            const Recorder &recorder, RunControl &control, double timeout,
            double callTimeout);
@@ -50,6 +51,12 @@ public:
   /// While above zero the host itself is at work (a callback), and nothing
   /// counts as a hang.
   std::atomic<int> hostAtWork = 0;
+  /// Counts signs of life of other processes: a rank may wait for one of them.
+  std::atomic<uint64_t> othersAlive = 0;
+
+  /// Whether something of this process works, or has ended anything since
+  /// `progress`, which becomes the present progress.
+  bool isAlive(uint64_t &progress) const;
 
 private:
   void watch();
@@ -66,9 +73,12 @@ private:
   std::thread thread;
 };
 
-/// Per rank the instruction that each queue is in or stands before, and for
-/// whom it waits; then the cycle of waits. Lines, the last without a newline.
-std::string describeHang(const Program &program, const Recorder &recorder);
+/// For each of `ranks`, those of this process, the instruction that each queue
+/// is in or stands before, and for whom it waits; then the cycle of waits, of
+/// what hangs or, where other processes have a part in it, of the program.
+/// Lines, the last without a newline.
+std::string describeHang(const Program &program, const Recorder &recorder,
+                         std::span<const int32_t> ranks);
 
 } // namespace penstock::runtime
 

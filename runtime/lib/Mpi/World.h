@@ -1,0 +1,52 @@
+//===- World.h - MPI for the threads of one process -------------*- C++ -*-===//
+//
+// One discipline for all that speaks MPI here: every call is made under one
+// lock and returns at once, and whoever waits tests its requests in turns with
+// the others. So MPI_THREAD_SERIALIZED is enough, a wait ends when the run is
+// aborted, and any wait moves all messages on.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_MPI_WORLD_H
+#define PENSTOCK_RUNTIME_MPI_WORLD_H
+
+#include "penstock/Runtime/Error.h"
+
+#include <mpi.h>
+
+#include <atomic>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace penstock::runtime {
+
+/// The lock of all MPI calls of this process.
+std::mutex &mpiMutex();
+
+/// What MPI says about an error code, as an error of the run; none for
+/// MPI_SUCCESS.
+Error mpiError(int code);
+
+/// Waits until all requests have ended; ends with Aborted when `aborted` is
+/// set. Without the lock.
+Error waitAll(std::span<MPI_Request> requests,
+              const std::atomic<bool> &aborted);
+
+/// Sleeps the longer the more often nothing happened: a waiting rank must leave
+/// the core to one that works.
+void backOff(unsigned round);
+
+/// Makes a communicator with the processes of another one, whose errors return;
+/// waits for those processes. It lives until MPI_Finalize: to free it would be
+/// to meet them again, and after a failure they need not come.
+Error copyComm(MPI_Comm comm, const std::atomic<bool> &aborted, MPI_Comm &copy);
+
+/// What each process of `comm` has brought, by number.
+Error gatherBytes(MPI_Comm comm, const std::string &own,
+                  const std::atomic<bool> &aborted,
+                  std::vector<std::string> &all);
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_MPI_WORLD_H
