@@ -31,8 +31,8 @@ const std::atomic<bool> kNever = false;
 /// messages.
 class MpiPeers final : public Peers {
 public:
-  MpiPeers(MPI_Comm results, MPI_Comm control)
-      : results(results), control(control) {
+  MpiPeers(MPI_Comm results, MPI_Comm control, MPI_Comm meeting)
+      : results(results), control(control), meeting(meeting) {
     std::lock_guard lock(mpiMutex());
     MPI_Comm_size(control, &size);
     MPI_Comm_rank(control, &number);
@@ -45,7 +45,7 @@ public:
   void stop(bool atOnce) override;
   std::vector<std::string> gather(const std::string &own) override {
     std::vector<std::string> all;
-    if (Error error = gatherBytes(results, own, kNever, all))
+    if (Error error = gatherBytes(meeting, own, kNever, all))
       all.assign(size, own);
     return all;
   }
@@ -68,7 +68,8 @@ private:
   bool hearStep();
   bool hearMessage();
 
-  const MPI_Comm results, control;
+  /// Apart, for a failed run may leave an allgather of results unfinished.
+  const MPI_Comm results, control, meeting;
   int size = 0, number = 0;
   Listener listener;
   size_t numValues = 0;
@@ -227,8 +228,9 @@ void MpiPeers::stop(bool atOnce) {
 
 class MpiBackend final : public Backend {
 public:
-  MpiBackend(int32_t rank, MPI_Comm base, MPI_Comm results, MPI_Comm control)
-      : rank(rank), base(base), others(results, control) {}
+  MpiBackend(int32_t rank, MPI_Comm base, MPI_Comm results, MPI_Comm control,
+             MPI_Comm meeting)
+      : rank(rank), base(base), others(results, control, meeting) {}
 
   Result<std::unique_ptr<Device>> makeDevice(int32_t) override {
     return std::unique_ptr<Device>(std::make_unique<HostDevice>());
@@ -306,12 +308,12 @@ Result<std::unique_ptr<Backend>> makeMpiBackend(MpiJob &job, int32_t numRanks) {
                      ", but mpirun has started " + std::to_string(job.size()) +
                      (job.size() == 1 ? " process" : " processes") +
                      "; start it with mpirun -n " + std::to_string(number)};
-  MPI_Comm base, results, control;
-  for (MPI_Comm *comm : {&base, &results, &control})
+  MPI_Comm base, results, control, meeting;
+  for (MPI_Comm *comm : {&base, &results, &control, &meeting})
     if (Error error = copyComm(MPI_COMM_WORLD, kNever, *comm))
       return Failure{error.message};
-  return std::unique_ptr<Backend>(
-      std::make_unique<MpiBackend>(job.number(), base, results, control));
+  return std::unique_ptr<Backend>(std::make_unique<MpiBackend>(
+      job.number(), base, results, control, meeting));
 }
 
 } // namespace penstock::runtime
