@@ -10,12 +10,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "penstock/Analysis/RunOrder.h"
+#include "penstock/Analysis/Simulate.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Program/Text.h"
 #include "penstock/Support/Memory.h"
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <queue>
 #include <span>
@@ -328,9 +330,9 @@ static Status checkSteps(const Program &order,
 
 /// Behind the last action of each rank: one more event of the linear order for
 /// each sum.
-static void addSums(Program &program, std::vector<GradientSum> sums) {
+static void addSums(Program &program, const std::vector<GradientSum> &sums) {
   std::vector<std::vector<Instruction>> added(program.ranks.size());
-  for (GradientSum &sum : sums) {
+  for (const GradientSum &sum : sums) {
     Instruction inst;
     inst.op = sum.op;
     inst.comm = kSumComm;
@@ -339,7 +341,7 @@ static void addSums(Program &program, std::vector<GradientSum> sums) {
     inst.bytes = sum.bytes;
     for (int32_t rank : sum.ranks)
       added[rank].push_back(inst);
-    program.rankSets.push_back(std::move(sum.ranks));
+    program.rankSets.push_back(sum.ranks);
   }
   for (size_t r = 0; r < added.size(); ++r) {
     auto &list = program.ranks[r].instructions;
@@ -347,6 +349,53 @@ static void addSums(Program &program, std::vector<GradientSum> sums) {
                 added[r].end());
   }
   numberRankSets(program);
+}
+
+static Result<TransferStatistics>
+insertAs(TransferPlacement placement, Program &order, TransferOptions options,
+         const std::vector<GradientSum> &sums) {
+  options.placement = placement;
+  Inserter inserter(order, options);
+  if (Status status = inserter.run(); !status)
+    return status.failure();
+  auto lists = inserter.takeLists();
+  for (size_t rank = 0; rank < lists.size(); ++rank)
+    order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}};
+  addSums(order, sums);
+  return inserter.statistics;
+}
+
+/// When the last action ends on a device with a transfer queue.
+static double makespanOf(Program program) {
+  double makespan = std::numeric_limits<double>::infinity();
+  if (!planBuffers(program))
+    return makespan;
+  const std::optional<Timing> timing = playProgram(program);
+  if (!timing)
+    return makespan;
+  makespan = 0;
+  for (size_t r = 0; r < program.ranks.size(); ++r)
+    for (uint32_t i = 0;
+         const Instruction &inst : program.ranks[r].instructions)
+      if (const double end = timing->end[r][i++]; isAction(inst.op))
+        makespan = std::max(makespan, end);
+  return makespan;
+}
+
+static Result<TransferStatistics>
+insertFastest(Program &order, const TransferOptions &options,
+              const std::vector<GradientSum> &sums) {
+  Program other = order;
+  Result<TransferStatistics> byTime =
+      insertAs(TransferPlacement::Time, order, options, sums);
+  if (!byTime)
+    return byTime;
+  Result<TransferStatistics> asTorch =
+      insertAs(TransferPlacement::Torch, other, options, sums);
+  if (!asTorch || makespanOf(order) <= makespanOf(other))
+    return byTime;
+  order = std::move(other);
+  return asTorch;
 }
 
 Result<TransferStatistics> insertTransfers(Program &order,
@@ -357,17 +406,13 @@ Result<TransferStatistics> insertTransfers(Program &order,
                    "only"};
   if (Status status = checkActions(order); !status)
     return status.failure();
-  std::vector<GradientSum> sums = gradientSums(order.problem);
+  const std::vector<GradientSum> sums = gradientSums(order.problem);
   if (Status status = checkSteps(order, sums); !status)
     return status.failure();
-  Inserter inserter(order, options);
-  if (Status status = inserter.run(); !status)
-    return status.failure();
-  auto lists = inserter.takeLists();
-  for (size_t rank = 0; rank < lists.size(); ++rank)
-    order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}};
-  addSums(order, std::move(sums));
-  return inserter.statistics;
+  if (options.placement == TransferPlacement::Fastest &&
+      order.problem.link != Link())
+    return insertFastest(order, options, sums);
+  return insertAs(options.placement, order, options, sums);
 }
 
 } // namespace penstock

@@ -108,15 +108,19 @@ def InsertTransfers
     and is left alone.
 
     With `placement=torch` transfers stand where torch's pipelining puts them,
-    ungrouped: for those who must match it, or want to know what it costs.
+    ungrouped: for those who must match it, or want to know what it costs. By
+    default that is done too where transfers take time and the program ends
+    earlier with it.
   }];
   let options = [
     Option<"group", "group", "bool", /*default=*/"true",
            "Group opposite transfers of a pair of ranks">,
     Option<"placement", "placement", "::penstock::TransferPlacement",
-           /*default=*/"::penstock::TransferPlacement::Time",
+           /*default=*/"::penstock::TransferPlacement::Fastest",
            "Where transfers stand",
            [{::llvm::cl::values(
+             clEnumValN(::penstock::TransferPlacement::Fastest, "fastest",
+                        "by time, or as torch where that ends earlier"),
              clEnumValN(::penstock::TransferPlacement::Time, "time",
                         "by the time at which their payloads are there"),
              clEnumValN(::penstock::TransferPlacement::Torch, "torch",
