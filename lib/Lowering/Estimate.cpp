@@ -60,6 +60,8 @@ Estimate estimate(Result<Program> order, bool lower) {
   }
   Program &program = *order;
   result.numStages = program.problem.numStages();
+  for (const Instruction &inst : program.ranks[0].instructions)
+    result.asynchronous |= inst.op == Op::Step && inst.microbatch >= 0;
   std::optional<Timing> timing;
   if (lower) {
     appendSteps(program);

@@ -312,6 +312,14 @@ void printPlan(raw_ostream &os, const Plan &plan) {
   }
   if (table.size() > 1) {
     printTable(os, table);
+    std::string asynchronous;
+    for (const PlanRow &row : plan.rows)
+      if (row.estimate.feasible() && row.estimate.asynchronous)
+        asynchronous += (asynchronous.empty() ? "" : ", ") + row.schedule;
+    if (!asynchronous.empty())
+      os << "\nUpdate weights while micro-batches are in the pipe, which is "
+            "another training than that of the others: "
+         << asynchronous << '\n';
     os << "\nMemory of " << plan.rows.front().schedule << ":\n\n";
     printMemory(os, plan.rows.front().estimate.memory);
   }
@@ -357,6 +365,7 @@ json::Value planToJson(const Plan &plan) {
         {"feasible", e.feasible()},
         {"reason", orNull(!e.feasible(), e.reason)},
         {"stages", orNull(e.runs, e.numStages)},
+        {"asynchronous", orNull(e.runs, e.asynchronous)},
         {"makespan", orNull(e.runs, e.makespan)},
         {"span", orNull(e.runs, e.span)},
         {"bubble_rate", orNull(e.runs, e.bubbleRate)},
