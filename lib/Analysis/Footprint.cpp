@@ -36,8 +36,10 @@ std::vector<int64_t> persistentBytes(const Problem &problem) {
 
 std::vector<RankMemory> memoryOf(const Problem &problem, const Timing &timing) {
   std::vector<RankMemory> memory = persistentMemory(problem);
-  for (size_t r = 0; r < memory.size(); ++r)
-    memory[r].activations = timing.ranks[r].peakBytes - memory[r].persistent();
+  for (size_t r = 0; r < memory.size(); ++r) {
+    memory[r].versions = timing.ranks[r].versionBytes;
+    memory[r].activations = timing.ranks[r].peakBytes - memory[r].total();
+  }
   return memory;
 }
 

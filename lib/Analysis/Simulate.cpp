@@ -97,11 +97,11 @@ static void measurePeaks(const Program &program, bool order, Timing &timing) {
     const WeightVersions versions =
         weightVersions(program, static_cast<int32_t>(r));
     rank.peakVersions = versions.peak();
+    rank.versionBytes =
+        peakOf(program.problem, list.size(), {}, order, versions.ranges).bytes;
     if (planned && !order) {
-      rank.peakBytes =
-          persistent[r] + slotOffsets(program.ranks[r]).back() +
-          peakOf(program.problem, list.size(), {}, order, versions.ranges)
-              .bytes;
+      rank.peakBytes = persistent[r] + rank.versionBytes +
+                       slotOffsets(program.ranks[r]).back();
       continue;
     }
     const auto ranges =

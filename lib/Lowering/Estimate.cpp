@@ -48,8 +48,11 @@ static std::string overLimit(const Estimate &result, int64_t limit) {
          std::to_string(limit) + ": parameters " +
          std::to_string(memory.parameters) + ", gradients " +
          std::to_string(memory.gradients) + ", optimizer " +
-         std::to_string(memory.optimizer) + ", activations " +
-         std::to_string(memory.activations);
+         std::to_string(memory.optimizer) +
+         (memory.versions > 0 ? ", further versions of weights " +
+                                    std::to_string(memory.versions)
+                              : "") +
+         ", activations " + std::to_string(memory.activations);
 }
 
 Estimate estimate(Result<Program> order, bool lower) {

@@ -110,6 +110,11 @@ std::string checkWeights(const Problem &problem) {
     if (std::string fault = checkNumber("its weight", problem.weights[mb]);
         !fault.empty())
       return text("micro-batch ", mb, ": ", fault);
+  if (!problem.weights.empty() &&
+      std::all_of(problem.weights.begin(), problem.weights.end(),
+                  [](double weight) { return weight == 0; }))
+    return "the weights of all micro-batches are 0, so that nothing would be "
+           "learnt; give one a weight, or drop them";
   return {};
 }
 

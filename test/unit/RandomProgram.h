@@ -67,7 +67,7 @@ private:
         problem.chains.push_back(below(numChains));
     if (chance(3))
       for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
-        problem.weights.push_back(number());
+        problem.weights.push_back(1 + number());
     if (chance(3))
       problem.overlap = static_cast<double>(below(5)) / 4;
     for (int32_t s = 0; chance(2); ++s) { // neighbours, and one further on

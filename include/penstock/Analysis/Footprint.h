@@ -15,10 +15,11 @@ namespace penstock {
 /// Bytes of a rank, by what they are for.
 struct RankMemory {
   int64_t parameters = 0, gradients = 0, optimizer = 0;
-  int64_t activations = 0; ///< of all micro-batches, at their peak
+  int64_t versions = 0;    ///< of weights beyond one of each, at their peak
+  int64_t activations = 0; ///< of all micro-batches, at the peak of all
 
   int64_t persistent() const { return parameters + gradients + optimizer; }
-  int64_t total() const { return persistent() + activations; }
+  int64_t total() const { return persistent() + versions + activations; }
   bool operator==(const RankMemory &) const = default;
 };
 
@@ -27,8 +28,8 @@ struct RankMemory {
 /// counts on both. No activations; the totals are persistentBytes().
 std::vector<RankMemory> persistentMemory(const Problem &problem);
 
-/// That, and as activations what a simulation of an order or a program of the
-/// problem found: the total is its peakBytes.
+/// That, and what a simulation of an order or a program of the problem found:
+/// the total is its peakBytes.
 std::vector<RankMemory> memoryOf(const Problem &problem, const Timing &timing);
 
 /// Of each stage, the largest number of its stashes that are alive at once on a

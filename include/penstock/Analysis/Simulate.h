@@ -20,6 +20,7 @@ struct RankTiming {
   double start = 0, end = 0;   ///< first start and last end of an action
   int64_t peakActivations = 0; ///< stage activations alive at once
   int32_t peakVersions = 1;    ///< of the weights of a stage, alive at once
+  int64_t versionBytes = 0;    ///< of those beyond one, at most
   int64_t peakBytes = 0;       ///< persistent bytes and further versions of the
                                ///< weights plus the planned arena, or, for an
                                ///< order, plus the stashes alive at once

@@ -258,6 +258,10 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
         // the callback: this alone keeps the calls in order.
         auto stepReport = totals.add(
             r, step, recorder.endStep(r, step, step > 0 || options.steps == 1));
+        if (stepReport && !std::isfinite(stepReport->loss))
+          return fail(ErrorKind::NotFinite,
+                      "the losses of all micro-batches, each finite, add up to "
+                      "more than a number can be; lower their weights");
         if (stepReport && options.onStep) {
           watchdog.hostAtWork.fetch_add(1);
           options.onStep(*stepReport);

@@ -145,4 +145,18 @@ TEST(WriteTorchCsv, Faults) {
             "only, so choose another schedule");
 }
 
+TEST(WriteTorchCsv, WhatTorchDoesNotKnow) {
+  Result<Program> order = gpipe(test::pipeline(2, 2));
+  ASSERT_TRUE(order);
+  order->problem.weights = {0.25, 0.75};
+  EXPECT_EQ(writeTorchCsv(*order).message(),
+            "has weights of micro-batches; torch scales all alike, so weigh "
+            "the losses in your loss function and leave weights(...) out");
+  order->problem.weights.clear();
+  order->problem.tied = {{{0, 1}, 4}};
+  EXPECT_EQ(writeTorchCsv(*order).message(),
+            "has tied stages, of which torch's schedules know nothing; add up "
+            "their gradients behind the schedule and leave tied(...) out");
+}
+
 } // namespace

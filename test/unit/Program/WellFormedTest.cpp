@@ -216,6 +216,12 @@ TEST(WellFormed, PlacementAndChains) {
        },
        kWhole,
        "micro-batch 0: its weight is nan; it must be finite and not negative"},
+      {[](Program &p) {
+         p.problem.weights = {0, 0, 0};
+       },
+       kWhole,
+       "the weights of all micro-batches are 0, so that nothing would be "
+       "learnt; give one a weight, or drop them"},
       {[](Program &p) { p.problem.tied = {{{1}}}; }, kWhole,
        "a set of tied stages has 1; name at least two, or drop it"},
       {[](Program &p) { p.problem.tied = {{{}}}; }, kWhole,
