@@ -134,6 +134,7 @@ constexpr Source kSources[] = {
     {"naive both ways", naive, Placement::BothWays},
     {"gpipe", allForwardFirst, Placement::One},
     {"one_f_one_b", oneByOne, Placement::One},
+    {"bpipe", bPipe, Placement::One},
     {"pipedream", pipeDream, Placement::One},
     {"pipedream_2bw", doubleBuffered, Placement::One},
     {"seq_1f1b", seq1F1B, Placement::Sliced},
@@ -473,9 +474,9 @@ constexpr Mutation kMutations[] = {
      [](const Target &t) {
        if (!isTransfer(t.inst().op))
          return false;
-       t.inst().payload = t.inst().payload == Payload::Activation
-                              ? Payload::Gradient
-                              : Payload::Activation;
+       t.inst().payload = static_cast<Payload>(
+           1 + t.other(static_cast<int32_t>(t.inst().payload) - 1,
+                       kNumPayloads - 1));
        return true;
      }},
     {"change bytes",
