@@ -2,6 +2,8 @@
 
 #include "../Support/FamilyChecks.h"
 
+#include "penstock/Analysis/Footprint.h"
+#include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
 using namespace penstock;
@@ -111,14 +113,241 @@ TEST(BPipe, PeakOfThePaperOnAGrid) {
       }
 }
 
-TEST(BPipe, PrintPeaks) {
-  for (int32_t p : {4, 5, 6, 8, 12})
-    for (int32_t m : {4, 8, 16, 32}) {
-      std::cout << p << " " << m << ":";
-      for (int64_t x : peaks(simulated(bPipe(pipeline(p, m)))))
-        std::cout << " " << x;
-      std::cout << "\n";
-    }
+// ceil((p + 2) / 2) on full ranks, whatever else they hold; 1F1B has p.
+TEST(BPipe, PeaksOfAllRanks) {
+  using Peaks = std::vector<int64_t>;
+  EXPECT_EQ(peaks(simulated(bPipe(pipeline(4, 16)))), (Peaks{3, 3, 2, 2}));
+  EXPECT_EQ(peaks(simulated(bPipe(pipeline(8, 16)))),
+            (Peaks{5, 5, 5, 5, 4, 4, 5, 4}));
+}
+
+TEST(BPipe, StashesGoWhereTheActionBeforeEnds) {
+  Result<Program> order = bPipe(pipeline(4, 8));
+  ASSERT_TRUE(insertTransfers(*order));
+  auto stashes = [&](int32_t r) {
+    std::string text;
+    for (const Instruction &inst : order->ranks[r].instructions)
+      if (isAction(inst.op))
+        text += std::string(1, letter(inst.op)) +
+                std::to_string(inst.microbatch) + ' ';
+      else if (inst.payload == Payload::Stash) {
+        EXPECT_FALSE(inst.joined);
+        text += describe(inst) + ", ";
+      }
+    return text;
+  };
+  EXPECT_EQ(stashes(0), "F0 F1 F2 send stash 0 mb 2 to 3, F3 B0 F4 B1 F5 send "
+                        "stash 0 mb 5 to 3, recv stash 0 mb 2 from 3, B2 F6 B3 "
+                        "F7 B4 recv stash 0 mb 5 from 3, B5 B6 B7 ");
+  EXPECT_EQ(stashes(3),
+            "recv stash 0 mb 2 from 0, F0 B0 F1 B1 F2 B2 F3 B3 F4 recv stash 0 "
+            "mb 5 from 0, send stash 0 mb 2 to 0, B4 F5 B5 F6 B6 send stash 0 "
+            "mb 5 to 0, F7 B7 ");
+}
+
+TEST(BPipe, RunsAlsoWhereTransfersTakeTimeAndAsTorchPlacesThem) {
+  for (int32_t p : {4, 5, 8})
+    for (TransferPlacement placement :
+         {TransferPlacement::Time, TransferPlacement::Torch})
+      for (bool split : {false, true}) {
+        Problem problem = pipeline(p, 12, cost(1, 1, 1), 0.25);
+        for (Stage &stage : problem.stages)
+          stage.bytes = {8, 64, 10, 10, 0};
+        Result<Program> order = bPipe(problem);
+        if (split)
+          splitBackward(*order);
+        appendSteps(*order);
+        TransferOptions options;
+        options.placement = placement;
+        ASSERT_TRUE(insertTransfers(*order, options));
+        ASSERT_TRUE(planBuffers(*order));
+        const Verdict verdict = verify(*order);
+        EXPECT_TRUE(verdict.accepted()) << messagesOf(verdict);
+      }
+}
+
+TEST(BPipe, TrafficCountsTheStashes) {
+  Problem problem = pipeline(4, 8);
+  for (Stage &stage : problem.stages)
+    stage.bytes.stash = 64;
+  Program program = *bPipe(problem);
+  const std::vector<RankTraffic> plain = trafficOf(problem);
+  for (int lowered = 0; lowered < 2; ++lowered) {
+    const std::vector<RankTraffic> traffic = trafficOf(program);
+    EXPECT_EQ(traffic[0].transfers, plain[0].transfers + 2);
+    EXPECT_EQ(traffic[0].bytes, plain[0].bytes + 2 * 64);
+    EXPECT_EQ(traffic[1], plain[1]);
+    EXPECT_EQ(traffic[3].bytes, plain[3].bytes + 2 * 64);
+    ASSERT_TRUE(lowered || insertTransfers(program));
+  }
+}
+
+/// What is wrong with an order on rank 0 of 2; stage 0 is there.
+std::string orderFault(const std::vector<std::pair<Op, int32_t>> &list) {
+  Program order = *oneForwardOneBackward(pipeline(3, 1));
+  order.ranks[0].instructions.clear();
+  for (auto [op, peer] : list) {
+    Instruction inst;
+    inst.op = op;
+    inst.stage = inst.microbatch = 0;
+    inst.peer = peer;
+    order.ranks[0].instructions.push_back(inst);
+  }
+  VerifyOptions options;
+  options.order = true;
+  const Verdict verdict = verify(order, options);
+  const Result<TransferStatistics> inserted = insertTransfers(order);
+  EXPECT_EQ(verdict.accepted(), static_cast<bool>(inserted));
+  if (verdict.accepted())
+    return "";
+  EXPECT_EQ(verdict.findings[0].rule, Rule::Completeness);
+  const Site site = verdict.findings[0].site;
+  EXPECT_EQ(inserted.message(),
+            "`" + describe(order.ranks[0].instructions[site.instruction]) +
+                "` " + verdict.findings[0].message);
+  return verdict.findings[0].message;
+}
+
+TEST(BPipe, OrdersWhoseMovesAreWrong) {
+  using enum Op;
+  EXPECT_EQ(orderFault({{Forward, -1},
+                        {Offload, 1},
+                        {Reload, 1},
+                        {Offload, 2},
+                        {Reload, 2},
+                        {Backward, -1}}),
+            "");
+  EXPECT_EQ(orderFault({{Forward, -1}, {Offload, 1}, {Backward, -1}}),
+            "needs stash 0 mb 0, which rank 1 holds; reload it from there "
+            "before");
+  EXPECT_EQ(orderFault({{Forward, -1},
+                        {Offload, 1},
+                        {Offload, 2},
+                        {Reload, 2},
+                        {Backward, -1}}),
+            "moves stash 0 mb 0, which rank 1 holds; reload it from there "
+            "before");
+  EXPECT_EQ(orderFault({{Forward, -1}, {Reload, 1}, {Backward, -1}}),
+            "gets back stash 0 mb 0, which rank 1 does not hold; offload it "
+            "there first, or remove this");
+  EXPECT_EQ(
+      orderFault({{Forward, -1}, {Offload, 1}, {Reload, 2}, {Backward, -1}}),
+      "gets back stash 0 mb 0, which rank 2 does not hold; rank 1 does, so "
+      "name that");
+  EXPECT_EQ(
+      orderFault({{Offload, 1}, {Forward, -1}, {Reload, 1}, {Backward, -1}}),
+      "moves stash 0 mb 0, which is not there yet; put it after the forward");
+  EXPECT_EQ(
+      orderFault({{Forward, -1}, {Backward, -1}, {Offload, 1}, {Reload, 1}}),
+      "moves stash 0 mb 0, which the backward has used already; put it before "
+      "that");
+  EXPECT_EQ(orderFault({{Forward, -1},
+                        {BackwardInput, -1},
+                        {Offload, 1},
+                        {Reload, 1},
+                        {BackwardWeight, -1}}),
+            "moves stash 0 mb 0, which the backward has used already; put it "
+            "before that");
+
+  Program order = *bPipe(pipeline(4, 4));
+  std::swap(order.ranks[0], order.ranks[1]);
+  order.ranks[0] = order.ranks[1];
+  VerifyOptions options;
+  options.order = true;
+  EXPECT_FALSE(verify(order, options).accepted());
+  order = *oneForwardOneBackward(pipeline(2, 1));
+  Instruction stray = order.ranks[0].instructions[0];
+  stray.op = Op::Offload;
+  stray.peer = 0;
+  order.ranks[1].instructions.push_back(stray);
+  EXPECT_EQ(messagesOf(verify(order, options)),
+            "is on the wrong rank: stage 0 of micro-batch 0 is on rank 0; move "
+            "it there\n");
+  order.ranks[1].instructions.back().peer = 1;
+  EXPECT_EQ(messagesOf(verify(order, options)),
+            "moves a stash to the rank on which it is; name another rank, or "
+            "none for host memory\n");
+  order.ranks[1].instructions.back().peer = 2;
+  EXPECT_EQ(messagesOf(verify(order, options)),
+            "the rank of the stash is 2; it must be 0 to 1\n");
+}
+
+TEST(BPipe, ProgramsWhoseMovesAreWrong) {
+  Program right = *bPipe(pipeline(4, 4));
+  for (Stage &stage : right.problem.stages)
+    stage.bytes.stash = 8;
+  auto fault = [](const Program &program) {
+    const Verdict verdict = verify(program);
+    return verdict.accepted() ? "" : verdict.findings[0].message;
+  };
+  EXPECT_EQ(fault(right).substr(0, 21), "belongs into an order");
+  ASSERT_TRUE(insertTransfers(right));
+  EXPECT_EQ(fault(right), "");
+  auto change = [&](Op op, auto &&fn) {
+    Program wrong = right;
+    for (int32_t r : {0, 3})
+      for (Instruction &inst : wrong.ranks[r].instructions)
+        if (inst.payload == Payload::Stash &&
+            (inst.op == op) == (r == 0)) // both ends
+          fn(inst, r);
+    return fault(wrong);
+  };
+  EXPECT_EQ(
+      change(Op::Send, [](Instruction &inst, int32_t) { inst.bytes = 4; }),
+      "moves 4 bytes, but stash 0 mb 2 has 8 in the stage table; make "
+      "them equal");
+  EXPECT_EQ(
+      change(Op::Send, [](Instruction &inst, int32_t) { inst.stage = 1; }),
+      "goes from rank 0 to rank 3, but stage 1 of micro-batch 2 is on "
+      "rank 1, which gives its stash away and gets it back; make that "
+      "one of the two ends");
+  EXPECT_EQ(
+      change(Op::Send, [](Instruction &inst, int32_t) { inst.microbatch = 3; }),
+      "sends stash 0 mb 3 before `forward 0 mb 3` writes it; put it "
+      "after that");
+  // The two directions of a pair, one of them another tensor.
+  Program wrong = right;
+  for (Instruction &inst : wrong.ranks[3].instructions)
+    if (inst.op == Op::Recv && inst.payload == Payload::Stash)
+      inst.payload = Payload::Activation;
+  const std::string message = messagesOf(verify(wrong));
+  EXPECT_NE(
+      message.find("`send stash 0 mb 2 to 3` arrives in rank 3's `recv "
+                   "activation 0 mb 2 from 0`, because messages from rank 0 to "
+                   "rank 3 on communicator 0 have no tags and match first to "
+                   "first; make the order equal at both ends or give stashes a "
+                   "communicator of their own"),
+      std::string::npos)
+      << message;
+  // What I has added is lost when an older stash comes back behind it.
+  Program late = *bPipe(pipeline(4, 4));
+  splitBackward(late);
+  ASSERT_TRUE(insertTransfers(late));
+  auto &list = late.ranks[0].instructions;
+  const auto recv =
+      std::find_if(list.begin(), list.end(), [](const Instruction &inst) {
+        return inst.op == Op::Recv && inst.payload == Payload::Stash;
+      });
+  ASSERT_NE(recv, list.end());
+  const auto input =
+      std::find_if(recv, list.end(), [](const Instruction &inst) {
+        return inst.op == Op::BackwardInput;
+      });
+  std::rotate(recv, recv + 1, input + 1);
+  EXPECT_EQ(fault(late),
+            "reads stash 0 mb 2 as `recv stash 0 mb 2 from 3` has left it, "
+            "without what `backward_input 0 mb 2` has added; put `recv stash 0 "
+            "mb 2 from 3` before that");
+}
+
+TEST(BPipe, FilesKeepTheMoves) {
+  for (bool lowered : {false, true}) {
+    Program program = *bPipe(pipeline(4, 4));
+    ASSERT_TRUE(!lowered || insertTransfers(program));
+    const Result<Program> read = deserialize(serialize(program));
+    ASSERT_TRUE(read) << read.message();
+    EXPECT_EQ(*read, program);
+  }
 }
 
 TEST(BPipe, TimelineInTheSource) {

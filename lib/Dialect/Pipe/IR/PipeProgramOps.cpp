@@ -179,7 +179,9 @@ static ParseResult parseHead(OpAsmParser &parser, const Format &format,
     if (failed(parser.parseOptionalKeyword(
             &payload, {"activation", "gradient", "stash"})))
       return parser.emitError(loc, "expected activation, gradient or stash");
-    head.payload = *symbolizePayload(payload);
+    for (unsigned k = 1; k < kNumPayloads; ++k)
+      if (StringRef(name(static_cast<Payload>(k))) == payload)
+        head.payload = static_cast<Payload>(k);
   }
   auto checkStage = [&](SMLoc loc) {
     return checkRange([&] { return parser.emitError(loc); }, "stage",
