@@ -159,8 +159,16 @@ struct Guest {
   int32_t stage;
 };
 
-/// Of an order, by rank. One that comes or goes while an action runs counts
-/// until the end of that, or from its start.
+/// A transfer of a stash on the rank that holds it for another one.
+static bool movesGuest(const Problem &problem, size_t rank,
+                       const Instruction &inst) {
+  return isTransfer(inst.op) && inst.payload == Payload::Stash &&
+         problem.rankOf(inst.stage, inst.microbatch) !=
+             static_cast<int32_t>(rank);
+}
+
+/// Of an order, or of a program as one, by rank. One that comes or goes while
+/// an action runs counts until the end of that, or from its start.
 static std::vector<std::vector<Guest>> guestsOf(const Program &order,
                                                 const Timing &timing) {
   std::vector<std::vector<Guest>> guests(order.ranks.size());
@@ -169,11 +177,13 @@ static std::vector<std::vector<Guest>> guestsOf(const Program &order,
   for (size_t r = 0; r < order.ranks.size(); ++r)
     for (size_t i = 0; i < order.ranks[r].instructions.size(); ++i) {
       const Instruction &inst = order.ranks[r].instructions[i];
-      if (!movesToRank(inst))
+      if (!movesToRank(inst) &&
+          (!isTransfer(inst.op) || inst.payload != Payload::Stash ||
+           movesGuest(order.problem, r, inst)))
         continue;
       const size_t stash = index.forward(inst.stage, inst.microbatch);
       const double now = timing.start[r][i];
-      if (inst.op == Op::Offload) {
+      if (inst.op == Op::Offload || inst.op == Op::Send) {
         leftAt[stash] = now;
         continue;
       }
@@ -182,7 +192,10 @@ static std::vector<std::vector<Guest>> guestsOf(const Program &order,
                                 &ends = timing.end[inst.peer];
       if (left == leftAt.end() || ends.empty())
         continue;
-      const auto last = static_cast<uint32_t>(ends.size() - 1);
+      auto last = static_cast<uint32_t>(ends.size() - 1);
+      while (last > 0 &&
+             !isAction(order.ranks[inst.peer].instructions[last].op))
+        --last;
       const auto first = std::min(
           last, static_cast<uint32_t>(
                     std::upper_bound(ends.begin(), ends.end(), left->second) -
@@ -207,6 +220,10 @@ static void measurePeaks(const Program &program, bool order, Timing &timing) {
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const auto &list = program.ranks[r].instructions;
     RankTiming &rank = timing.ranks[r];
+    // In an order guests count by time.
+    auto skips = [&](uint32_t i) {
+      return order && movesGuest(program.problem, r, list[i]);
+    };
     std::vector<int32_t> change(guests[r].empty() ? 0 : list.size() + 1, 0);
     for (const Guest &guest : guests[r]) {
       ++change[guest.first];
@@ -216,10 +233,11 @@ static void measurePeaks(const Program &program, bool order, Timing &timing) {
     for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
       end = itemEnd(list, begin);
       for (uint32_t i = begin; i < end; ++i)
-        alive += bringsStash(list[i]) + (change.empty() ? 0 : change[i]);
+        alive += (bringsStash(list[i]) && !skips(i)) +
+                 (change.empty() ? 0 : change[i]);
       rank.peakActivations = std::max(rank.peakActivations, alive);
       for (uint32_t i = begin; i < end; ++i)
-        alive -= takesStash(list[i]);
+        alive -= takesStash(list[i]) && !skips(i);
     }
     const WeightVersions versions =
         weightVersions(program, static_cast<int32_t>(r));
@@ -231,7 +249,14 @@ static void measurePeaks(const Program &program, bool order, Timing &timing) {
               .bytes;
       continue;
     }
-    auto ranges = finder.run(list, [](uint32_t, const Access &, int32_t) {});
+    std::vector<int32_t> skipped; // live ranges
+    auto ranges =
+        finder.run(list, [&](uint32_t i, const Access &access, int32_t range) {
+          if (access.mode == Access::Write && skips(i))
+            skipped.push_back(range);
+        });
+    for (int32_t range : skipped)
+      ranges[range].end = ranges[range].first;
     for (const Guest &guest : guests[r])
       ranges.push_back({TensorKind::Stash, guest.stage, guest.first,
                         guest.first, guest.end});

@@ -827,7 +827,7 @@ pipe.schedule @s ranks(2) microbatches(1) {
 pipe.schedule @s ranks(2) microbatches(1) {
   rank 0 {
     // expected-error@+1 {{payload}}
-    "pipe.send"() <{payload = 3 : i8, stage = 0, microbatch = 0, peer = 1}> : () -> ()
+    "pipe.send"() <{payload = 4 : i8, stage = 0, microbatch = 0, peer = 1}> : () -> ()
   }
 }
 

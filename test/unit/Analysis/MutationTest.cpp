@@ -277,8 +277,12 @@ struct Base {
 Base makeBase(Random &random) {
   for (;;) {
     const Source &source = kSources[random.below(std::size(kSources))];
-    const auto p = static_cast<int32_t>(2 + random.below(3));
-    const auto m = static_cast<int32_t>(1 + random.below(5));
+    // Fewer ranks or micro-batches move no stash.
+    const bool movesStashes = source.generate == bPipe;
+    const auto p = static_cast<int32_t>((movesStashes ? 4 : 2) +
+                                        random.below(movesStashes ? 2 : 3));
+    const auto m =
+        static_cast<int32_t>((movesStashes ? 4 : 1) + random.below(5));
     Problem problem = problemOf(source.placement, p, m);
     // Its sum is for the whole batch: no step on the way.
     const bool isTied = random.chance(3) && source.generate != pipeDream &&
@@ -314,7 +318,7 @@ Base makeBase(Random &random) {
       shardStages(program);
     const bool planned = variant(!random.chance(4), "planned");
     if (!planned) {
-      if (variant(random.chance(3), "offloaded"))
+      if (!movesStashes && variant(random.chance(3), "offloaded"))
         offloadStashes(program);
       return base;
     }

@@ -139,7 +139,7 @@ TEST(WriteTorchCsv, Faults) {
   EXPECT_EQ(fault(*pipeDream(problem)),
             "is for one micro-batch; torch has it for all of them only, so "
             "leave the micro-batch out");
-  Result<Program> evens = bPipe(pipeline(4, 3));
+  Result<Program> evens = bPipe(pipeline(4, 4));
   const std::string moves =
       "moves a stash between ranks; torch keeps it where it is, so choose a "
       "schedule that does, such as one_f_one_b";

@@ -3,6 +3,7 @@
 #include "../Support/FamilyChecks.h"
 
 #include "penstock/Analysis/Footprint.h"
+#include "penstock/Analysis/Reduce.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
@@ -338,6 +339,34 @@ TEST(BPipe, ProgramsWhoseMovesAreWrong) {
             "reads stash 0 mb 2 as `recv stash 0 mb 2 from 3` has left it, "
             "without what `backward_input 0 mb 2` has added; put `recv stash 0 "
             "mb 2 from 3` before that");
+}
+
+TEST(BPipe, ReductionKeepsWhatItCan) {
+  for (bool lowered : {false, true}) {
+    Program program = *bPipe(pipeline(5, 5));
+    for (Stage &stage : program.problem.stages)
+      stage.bytes.stash = 8;
+    ASSERT_TRUE(!lowered || insertTransfers(program));
+    for (Part part : {Part::Microbatches, Part::Ranks, Part::Stages})
+      for (size_t k = 0; k < countParts(program, part); ++k) {
+        const Status status = wellFormed(dropParts(program, part, k, 1));
+        EXPECT_TRUE(status) << status.message();
+      }
+    auto movesOf = [&](Part part, size_t k) {
+      size_t moves = 0;
+      const Program less = dropParts(program, part, k, 1);
+      for (const RankProgram &rank : less.ranks)
+        for (const Instruction &inst : rank.instructions)
+          moves += movesToRank(inst) || inst.payload == Payload::Stash;
+      return moves;
+    };
+    const size_t all = lowered ? 4 : 2; // of micro-batch 3
+    EXPECT_EQ(movesOf(Part::Stages, 2), all);
+    EXPECT_EQ(movesOf(Part::Stages, 0), 0u);
+    EXPECT_EQ(movesOf(Part::Ranks, 2), all);
+    EXPECT_EQ(movesOf(Part::Ranks, 4), 0u);
+    EXPECT_EQ(movesOf(Part::Microbatches, 3), 0u);
+  }
 }
 
 TEST(BPipe, FilesKeepTheMoves) {
