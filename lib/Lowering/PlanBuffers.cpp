@@ -62,10 +62,14 @@ public:
 private:
   /// Slots of one size. Those from `head` on are free, the first of them
   /// longest.
+  struct FreeSlot {
+    double time; ///< when it is free
+    int32_t slot;
+  };
   struct SizeClass {
     int64_t bytes = 0;
     int32_t numSlots = 0;
-    std::vector<int32_t> freed;
+    std::vector<FreeSlot> freed;
     size_t head = 0;
   };
   /// A slot that is free at a time.
@@ -127,7 +131,8 @@ std::vector<int32_t> SlotPlanner::plan(RankProgram &rank, const Usage &usage,
            k < ending.size() &&
            (!timed || ending[k].time <= start[begin] * kSlack);
            ++k)
-        classes[ending[k].sizeClass].freed.push_back(ending[k].slot);
+        classes[ending[k].sizeClass].freed.push_back(
+            {ending[k].time, ending[k].slot});
     }
     for (; next < ranges.size() && ranges[next].first == begin; ++next) {
       int32_t &sizeClass = classOf(ranges[next]);
@@ -136,8 +141,11 @@ std::vector<int32_t> SlotPlanner::plan(RankProgram &rank, const Usage &usage,
         classes.emplace_back().bytes = sizes[sizeIndexOf(ranges[next])];
       }
       SizeClass &slots = classes[sizeClass];
-      slotOf[next] = slots.head < slots.freed.size() ? slots.freed[slots.head++]
-                                                     : slots.numSlots++;
+      // Something before it in the list may have started later.
+      const bool isFree =
+          slots.head < slots.freed.size() &&
+          (!timed || slots.freed[slots.head].time <= start[begin] * kSlack);
+      slotOf[next] = isFree ? slots.freed[slots.head++].slot : slots.numSlots++;
     }
     for (uint32_t i = begin; i < stop; ++i)
       for (int32_t range : list[i].slots)

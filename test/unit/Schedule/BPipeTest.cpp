@@ -167,6 +167,18 @@ TEST(BPipe, RunsAlsoWhereTransfersTakeTimeAndAsTorchPlacesThem) {
       }
 }
 
+TEST(BPipe, UnequalStagesOnShuffledRanks) {
+  for (int32_t p : {4, 5, 6, 8})
+    for (uint32_t seed = 0; seed < 12; ++seed) {
+      SCOPED_TRACE(testing::Message() << "p=" << p << " seed=" << seed);
+      const Problem problem = irregularPipeline(p, 11, seed);
+      const Timing timing = checked(bPipe(problem));
+      EXPECT_EQ(timing.makespan,
+                simulated(oneForwardOneBackward(problem)).makespan);
+      EXPECT_LE(largestPeak(timing), capOf(p));
+    }
+}
+
 TEST(BPipe, TrafficCountsTheStashes) {
   Problem problem = pipeline(4, 8);
   for (Stage &stage : problem.stages)
