@@ -92,4 +92,21 @@ std::vector<RankTraffic> trafficOf(const Problem &problem) {
   return traffic;
 }
 
+std::vector<RankTraffic> trafficOf(const Program &program) {
+  std::vector<RankTraffic> traffic = trafficOf(program.problem);
+  for (size_t r = 0; r < program.ranks.size(); ++r)
+    for (const Instruction &inst : program.ranks[r].instructions) {
+      const bool sends = inst.op == Op::Send && inst.payload == Payload::Stash;
+      if (!sends && !movesToRank(inst))
+        continue;
+      RankTraffic &rank = traffic[inst.op == Op::Reload ? inst.peer : r];
+      const int64_t bytes = bytesOf(
+          program.problem, {TensorKind::Stash, inst.stage, inst.microbatch});
+      ++rank.transfers;
+      rank.bytes += bytes;
+      rank.time += program.problem.link.time(bytes);
+    }
+  return traffic;
+}
+
 } // namespace penstock

@@ -107,6 +107,11 @@ Status Writer::check() {
     const auto &insts = program.ranks[r].instructions;
     for (uint32_t i = 0; i < insts.size(); ++i) {
       const Op op = insts[i].op;
+      if (movesToRank(insts[i]) || insts[i].payload == Payload::Stash)
+        return Failure{"moves a stash between ranks; torch keeps it where it "
+                       "is, so choose a schedule that does, such as "
+                       "one_f_one_b",
+                       {r, i}};
       if (op != Op::Step && torchText(insts[i]).empty())
         return Failure{"has no form in torch's schedules; leave it out",
                        {r, i}};

@@ -14,14 +14,14 @@
 namespace penstock {
 
 /// The part that a simulation has found.
-static void fill(Estimate &result, const Problem &problem,
+static void fill(Estimate &result, const Program &program,
                  const Timing &timing) {
   result.runs = true;
   result.makespan = timing.makespan;
   result.span = timing.span;
   result.bubbleRate = timing.bubbleRate;
-  result.memory = memoryOf(problem, timing);
-  const std::vector<RankTraffic> traffic = trafficOf(problem);
+  result.memory = memoryOf(program.problem, timing);
+  const std::vector<RankTraffic> traffic = trafficOf(program);
   for (size_t r = 0; r < traffic.size(); ++r) {
     const RankTiming &rank = timing.ranks[r];
     result.peakActivations =
@@ -79,7 +79,7 @@ Estimate estimate(Result<Program> order, bool lower) {
     timing = simulateOrder(program);
   }
   if (timing) {
-    fill(result, program.problem, *timing);
+    fill(result, program, *timing);
     result.reason = overLimit(result, program.problem.memory);
   } else if (result.reason.empty()) {
     const Status complete = checkActions(program);

@@ -158,7 +158,7 @@ private:
 
   Instruction transfer(int32_t rank) {
     Instruction inst = named(chance(2) ? Op::Send : Op::Recv);
-    inst.payload = chance(2) ? Payload::Activation : Payload::Gradient;
+    inst.payload = static_cast<Payload>(1 + below(kNumPayloads - 1));
     inst.peer = below(program.problem.numRanks - 1);
     inst.peer += inst.peer >= rank;
     inst.comm = chance(2) ? 0 : below(4);
@@ -193,11 +193,15 @@ private:
     return inst;
   }
 
-  Instruction other(int32_t) {
+  Instruction other(int32_t rank) {
     Instruction inst =
         named(static_cast<Op>(static_cast<int>(Op::ReduceGrad) +
                               below(int(Op::Step) + 1 - int(Op::ReduceGrad))));
     const bool perMicrobatch = inst.op == Op::Offload || inst.op == Op::Reload;
+    if (perMicrobatch && program.problem.numRanks > 1 && chance(2)) {
+      inst.peer = below(program.problem.numRanks - 1);
+      inst.peer += inst.peer >= rank;
+    }
     if (!perMicrobatch && chance(2))
       inst.microbatch = -1;
     if (inst.op == Op::Step && inst.microbatch < 0 && chance(2))

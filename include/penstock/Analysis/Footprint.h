@@ -38,7 +38,7 @@ std::vector<int64_t> stashesAlive(const Program &program);
 
 /// What a rank sends in one step.
 struct RankTraffic {
-  int64_t transfers = 0; ///< activations and gradients
+  int64_t transfers = 0; ///< activations, gradients and stashes
   int64_t bytes = 0;
   double time = 0; ///< sum of their times on the link
 
@@ -46,9 +46,11 @@ struct RankTraffic {
 };
 
 /// The activations and gradients that each rank has to send in one step: those
-/// between neighbouring stages on different ranks. The sums of gradients over
-/// the copies of a stage are not among them.
+/// between neighbouring stages on different ranks. Neither the sums of
+/// gradients over the copies of a stage nor stashes are among them.
 std::vector<RankTraffic> trafficOf(const Problem &problem);
+/// As above, and the stashes that an order or a program moves.
+std::vector<RankTraffic> trafficOf(const Program &program);
 
 } // namespace penstock
 

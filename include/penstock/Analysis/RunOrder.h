@@ -64,6 +64,12 @@ inline void forEachPredecessor(const OrderIndex &index,
 /// rank of its stage. The failure names the action.
 Status checkActions(const Program &order);
 
+/// Whether every stash that an order moves to another rank is there when it
+/// goes, and back from that rank before something uses it. The failure says of
+/// the instruction that it names what is wrong; the order is one that
+/// checkActions accepts.
+Status checkMoves(const Program &order);
+
 /// The cycle of waits in which an order that checkActions accepts gets stuck:
 /// action and what it needs in turn; empty when the order can run.
 std::vector<Site> findOrderCycle(const Program &order);

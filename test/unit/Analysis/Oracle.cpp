@@ -45,6 +45,13 @@ const Instruction *partnerOf(const Program &program, size_t rank, size_t i) {
 
 /// From the rank that makes a tensor to the one that reads it, in full size.
 bool goesRight(const Problem &problem, int32_t rank, const Instruction &inst) {
+  if (inst.payload == Payload::Stash) { // away from its rank or back
+    const int32_t owner = problem.rankOf(inst.stage, inst.microbatch);
+    return (rank == owner) != (inst.peer == owner) &&
+           inst.bytes ==
+               (problem.stages[inst.stage].bytes.stash + problem.slices - 1) /
+                   problem.slices;
+  }
   const bool up = inst.payload == Payload::Activation;
   const int32_t reader = up ? inst.stage + 1 : inst.stage - 1;
   if (reader < 0 || reader >= problem.numStages())

@@ -123,6 +123,8 @@ TEST(Program, Accesses) {
   EXPECT_EQ(accesses(Op::Send, 1, 3, Payload::Activation),
             List({"R act 1 @0"}));
   EXPECT_EQ(accesses(Op::Recv, 1, 3, Payload::Gradient), List({"W grad 1 @0"}));
+  EXPECT_EQ(accesses(Op::Send, 1, 3, Payload::Stash), List({"R stash 1 @0"}));
+  EXPECT_EQ(accesses(Op::Recv, 1, 3, Payload::Stash), List({"W stash 1 @0"}));
   EXPECT_EQ(accesses(Op::Step, 0, 3), List());
 }
 

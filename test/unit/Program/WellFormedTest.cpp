@@ -396,12 +396,12 @@ TEST(WellFormed, TransfersAndCollectives) {
   expectFaults({
       {[](Program &p) { p.ranks[0].instructions[1].payload = Payload::None; },
        {0, 1},
-       "the payload is 0; a transfer moves an activation (1) or a gradient "
-       "(2)"},
-      {[](Program &p) { p.ranks[0].instructions[1].payload = Payload(3); },
+       "the payload is 0; a transfer moves an activation (1), a gradient (2) "
+       "or a stash (3)"},
+      {[](Program &p) { p.ranks[0].instructions[1].payload = Payload(4); },
        {0, 1},
-       "the payload is 3; a transfer moves an activation (1) or a gradient "
-       "(2)"},
+       "the payload is 4; a transfer moves an activation (1), a gradient (2) "
+       "or a stash (3)"},
       {[](Program &p) {
          p.ranks[0].instructions[0].payload = Payload::Gradient;
        },
