@@ -32,7 +32,19 @@ struct OrderIndex {
   size_t backward(int32_t stage, int32_t mb) const {
     return (stages + stage) * microbatches + mb;
   }
+  /// The F, B or I that an instruction is; size() if it is none.
+  size_t of(const Instruction &inst) const {
+    if (inst.op == Op::Forward)
+      return forward(inst.stage, inst.microbatch);
+    if (inst.op == Op::Backward || inst.op == Op::BackwardInput)
+      return backward(inst.stage, inst.microbatch);
+    return size();
+  }
 };
+
+/// Of every F, B and I of an order, by index, the instruction on its rank;
+/// kNoInstruction where there is none.
+std::vector<uint32_t> findMakers(const Program &order);
 
 /// Calls `fn(size_t index, int32_t stage)` for the F, B and I, by index and
 /// stage, that an action must come after.
@@ -57,6 +69,35 @@ inline void forEachPredecessor(const OrderIndex &index,
     return;
   default:
     return;
+  }
+}
+
+/// In the literature's model, the time that what `from`, a stage, hands to an
+/// action of a neighbouring stage takes from one rank to another: that of the
+/// activation, or of the gradient, which is as large.
+inline double handOverTime(const Problem &problem, int32_t from,
+                           const Instruction &action) {
+  return problem.link.time(
+      bytesOf(problem, {TensorKind::Activation, std::min(from, action.stage),
+                        action.microbatch}));
+}
+
+/// Calls `fn(Site from, Site to, int32_t stage)` for all that a stage hands to
+/// an action on another rank, in an order that checkActions accepts.
+template <typename Fn>
+inline void forEachHandOver(const Program &order, Fn &&fn) {
+  const Problem &problem = order.problem;
+  const OrderIndex index(problem);
+  const std::vector<uint32_t> makers = findMakers(order);
+  for (int32_t r = 0; r < problem.numRanks; ++r) {
+    const auto &list = order.ranks[r].instructions;
+    for (uint32_t i = 0; i < list.size(); ++i)
+      if (list[i].op != Op::Recompute) // has what its forward received
+        forEachPredecessor(index, list[i], [&](size_t needed, int32_t stage) {
+          const int32_t from = problem.rankOf(stage, list[i].microbatch);
+          if (from != r)
+            fn(Site{from, makers[needed]}, Site{r, i}, stage);
+        });
   }
 }
 
