@@ -141,8 +141,6 @@ static std::vector<CriticalStep> walkOrder(const Program &order,
     if (!(path.back().start > 0))
       return path;
     const Cause cause = causes.of(at.rank, at.instruction);
-    if (cause.rank < 0) // Times are beyond what numbers can tell apart.
-      return path;
     if (cause.rank != at.rank)
       path.push_back({at, cause.rank, at.rank, cause.end, path.back().start});
     at = {cause.rank, cause.item};
@@ -197,7 +195,7 @@ static std::vector<CriticalStep> walkProgram(const Program &program,
           program.ranks[longest.rank].instructions[longest.instruction].peer;
     }
     path.push_back(step);
-    if (!(step.start > 0) || latest.rank < 0)
+    if (!(step.start > 0))
       return path;
     at = {latest.rank, latest.item};
   }

@@ -161,13 +161,15 @@ std::optional<Timing> simulateOrder(const Program &program) {
   const Problem &problem = program.problem;
   Timing timing = makeTiming(program);
   timing.ofOrder = true;
-  Status played = playOrder<double>(
+  Status played = playOrder<double, ByRank<double>>(
       program,
       [&](const Instruction &inst) { return durationOf(problem, inst); },
       [&](int32_t from, const Instruction &inst) {
         return handOverTime(problem, from, inst);
       },
       [&](const PlayedItem<double> &item) {
+        prefetch(&timing.start[item.rank][item.begin], 16 * sizeof(double));
+        prefetch(&timing.end[item.rank][item.begin], 16 * sizeof(double));
         for (uint32_t i = item.begin; i < item.end; ++i) {
           timing.start[item.rank][i] = item.startTime;
           timing.end[item.rank][i] = item.endTime;

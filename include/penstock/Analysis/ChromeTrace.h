@@ -10,7 +10,6 @@
 #define PENSTOCK_ANALYSIS_CHROMETRACE_H
 
 #include "penstock/Analysis/Simulate.h"
-#include "penstock/Program/Result.h"
 
 #include <functional>
 #include <string>
@@ -56,12 +55,12 @@ private:
   size_t arrows = 0;
 };
 
-/// Writes the simulated timeline of an order or program; one unit of its costs
-/// is shown as a millisecond. An arrow of a program is in the middle of its
-/// transfer, one of an order leads from the middle of an action to the start of
-/// the one that needs its result. Fails when times are too large for numbers.
-Status writeChromeTrace(const Program &program, const Timing &timing,
-                        const ChromeTrace::Sink &sink);
+/// Writes the simulated timeline of a well-formed order or program; one unit of
+/// its costs is shown as a millisecond. An arrow of a program is in the middle
+/// of its transfer, one of an order leads from the middle of an action to the
+/// start of the one that needs its result.
+void writeChromeTrace(const Program &program, const Timing &timing,
+                      ChromeTrace::Sink sink);
 
 } // namespace penstock
 

@@ -11,6 +11,7 @@
 #define PENSTOCK_ANALYSIS_RUNORDER_H
 
 #include "penstock/Program/Result.h"
+#include "penstock/Support/Memory.h"
 
 #include <algorithm>
 #include <queue>
@@ -120,12 +121,57 @@ struct PlayedItem {
   Time startTime = 0, endTime = 0;
 };
 
+/// Which of the ranks that run an item comes next: the one whose item ends
+/// first, of several the one that started first. O(log ranks).
+template <typename Time>
+class ByEndTime {
+public:
+  bool empty() const { return running.empty(); }
+  void push(int32_t rank, Time end) { running.push({end, sequence++, rank}); }
+  int32_t pop() {
+    const int32_t rank = running.top().rank;
+    running.pop();
+    return rank;
+  }
+
+private:
+  struct Event {
+    Time time;
+    uint64_t sequence;
+    int32_t rank;
+    bool operator<(const Event &other) const { // The heap's top is the largest.
+      return time != other.time ? time > other.time : sequence > other.sequence;
+    }
+  };
+  std::priority_queue<Event> running;
+  uint64_t sequence = 0;
+};
+
+/// The one that started last: ranks run ahead until they need another. For
+/// those to whom only the times matter.
+template <typename Time>
+class ByRank {
+public:
+  bool empty() const { return running.empty(); }
+  void push(int32_t rank, Time) { running.push_back(rank); }
+  int32_t pop() {
+    const int32_t rank = running.back();
+    running.pop_back();
+    return rank;
+  }
+
+private:
+  std::vector<int32_t> running;
+};
+
 /// Plays an order that checkActions accepts: `duration(inst)` is the time of an
 /// action, `latency(from, inst)` the time that what `from`, a stage, hands to
 /// the action `inst` takes to reach it from another rank. Calls
-/// `visit(PlayedItem<Time>)` by end time; where these are equal, causes come
-/// before effects. Instructions other than actions are skipped. O(n log ranks).
-template <typename Time, typename Duration, typename Latency, typename Visit>
+/// `visit(PlayedItem<Time>)` causes before effects, by end time unless told
+/// otherwise. Instructions other than actions are skipped. Linear but for what
+/// `Running` takes.
+template <typename Time, typename Running = ByEndTime<Time>, typename Duration,
+          typename Latency, typename Visit>
 Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
                  Visit &&visit) {
   const Problem &problem = order.problem;
@@ -137,16 +183,7 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
   std::vector<PlayedItem<Time>> current(numRanks);
   std::vector<size_t> blockedOn(numRanks, kNothing);
 
-  struct Event {
-    Time time;
-    uint64_t sequence;
-    int32_t rank;
-    bool operator<(const Event &other) const { // The heap's top is the largest.
-      return time != other.time ? time > other.time : sequence > other.sequence;
-    }
-  };
-  std::priority_queue<Event> running;
-  uint64_t sequence = 0;
+  Running running;
 
   // Starts the next item of a rank, or notes what it lacks.
   auto advance = [&](int32_t rank) {
@@ -159,6 +196,8 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
     blockedOn[rank] = kNothing;
     if (begin == list.size())
       return;
+    // The lists of all ranks are walked at once.
+    prefetch(&list[begin], 8 * sizeof(Instruction));
     Time start = item.endTime, length = 0, longest = 0;
     const uint32_t end = itemEnd(list, begin);
     for (uint32_t i = begin; i < end; ++i) {
@@ -181,14 +220,13 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
     if (end - begin > 1)
       length = problem.together(length, longest);
     item = {rank, begin, end, start, start + length};
-    running.push({item.endTime, sequence++, rank});
+    running.push(rank, item.endTime);
   };
 
   for (size_t rank = 0; rank < numRanks; ++rank)
     advance(static_cast<int32_t>(rank));
   while (!running.empty()) {
-    const int32_t rank = running.top().rank;
-    running.pop();
+    const int32_t rank = running.pop();
     const PlayedItem<Time> item = current[rank];
     visit(item);
     const auto &list = order.ranks[rank].instructions;

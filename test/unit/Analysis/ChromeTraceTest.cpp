@@ -15,9 +15,8 @@ using nlohmann::json;
 
 static std::string textOf(const Program &program, const Timing &timing) {
   std::string text;
-  const Status status = writeChromeTrace(
-      program, timing, [&](std::string_view piece) { text += piece; });
-  EXPECT_TRUE(status) << status.message();
+  writeChromeTrace(program, timing,
+                   [&](std::string_view piece) { text += piece; });
   return text;
 }
 
@@ -102,25 +101,13 @@ TEST(ChromeTrace, ComesInPieces) {
   for (int k = 0; k < 10000; ++k)
     rank.f(0, 0);
   size_t largest = 0, total = 0;
-  ASSERT_TRUE(writeChromeTrace(program, *simulateProgram(program),
-                               [&](std::string_view piece) {
-                                 largest = std::max(largest, piece.size());
-                                 total += piece.size();
-                               }));
+  writeChromeTrace(program, *simulateProgram(program),
+                   [&](std::string_view piece) {
+                     largest = std::max(largest, piece.size());
+                     total += piece.size();
+                   });
   EXPECT_GT(total, 1000000u);
   EXPECT_LT(largest, 100000u);
-}
-
-TEST(ChromeTrace, RefusesTimesTooLargeForNumbers) {
-  Program program = makeProgram(1, 1);
-  program.problem.stages[0].cost.forward = 1e307;
-  RankBuilder(program, 0).f(0, 0);
-  const Status status = writeChromeTrace(
-      program, *simulateProgram(program),
-      [](std::string_view) { ADD_FAILURE() << "nothing may be written"; });
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.message(), "times up to 1.0e+307 are too large for a trace; "
-                              "give the costs in a larger unit");
 }
 
 TEST(ChromeTrace, OfNothingIsValid) {
