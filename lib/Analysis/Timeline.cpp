@@ -108,30 +108,30 @@ static std::string whatRuns(const Program &program, const CriticalStep &step) {
   const auto &list = program.ranks[step.site.rank].instructions;
   const uint32_t begin = step.site.instruction;
   std::string text = describe(list[begin]);
-  if (step.isTransfer()) // in an order it is the action that the transfer is
-                         // for
+  if (step.isTransfer()) // of an order the site is what it is for
     return isTransfer(list[begin].op) ? text : "transfer for " + text;
   for (uint32_t i = begin + 1; i < itemEnd(list, begin); ++i)
     text += " with " + describe(list[i]);
   return text;
 }
 
-std::string renderCriticalPath(const Program &program,
-                               const std::vector<CriticalStep> &path) {
+std::string describePath(const Program &program,
+                         const std::vector<CriticalStep> &path) {
   const PathSummary summary = summarize(program, path);
   std::string text;
   auto add = [&](const std::string &name, double time) {
     if (time > 0)
-      text += (text.empty() ? "critical path: " : ", ") + name + ' ' +
-              formatRounded(time);
+      text += (text.empty() ? "" : ", ") + name + ' ' + formatRounded(time);
   };
   for (size_t op = 0; op < summary.actions.size(); ++op)
     add(std::string(1, letter(static_cast<Op>(op))), summary.actions[op]);
   add("transfers", summary.transfers);
-  if (text.empty())
-    return "critical path: nothing takes time\n";
-  text += '\n';
+  return text.empty() ? "nothing takes time" : text;
+}
 
+std::string renderCriticalPath(const Program &program,
+                               const std::vector<CriticalStep> &path) {
+  std::string text = "critical path: " + describePath(program, path) + '\n';
   auto takesTime = [](const CriticalStep &step) {
     return step.end > step.start;
   };

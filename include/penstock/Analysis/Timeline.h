@@ -30,6 +30,11 @@ std::string describeTiming(const Program &program, const Timing &timing);
 std::string renderTimeline(const Program &program, const Timing &timing,
                            unsigned maxColumns);
 
+/// "F 2.0, B 2.0, transfers 0.5": what a critical path goes to; "nothing takes
+/// time" where nothing does.
+std::string describePath(const Program &program,
+                         const std::vector<CriticalStep> &path);
+
 /// Sums a critical path up and lists the steps that take time, one a line:
 ///
 ///     critical path: F 2.0, B 2.0, transfers 0.5
