@@ -210,7 +210,8 @@ static std::vector<std::vector<Guest>> guestsOf(const Program &order,
 
 /// Largest number of stage activations alive at once, and of their bytes or, in
 /// a complete program, the bytes of all tensors.
-static void measurePeaks(const Program &program, bool order, Timing &timing) {
+static void measurePeaks(const Program &program, Timing &timing) {
+  const bool order = timing.ofOrder;
   const std::vector<int64_t> persistent = persistentBytes(program.problem);
   const bool planned = program.isPlanned();
   LiveRangeFinder finder(program.problem);
@@ -267,7 +268,7 @@ static void measurePeaks(const Program &program, bool order, Timing &timing) {
 }
 
 /// Fills in everything that follows from the start and end of the instructions.
-static void summarize(const Program &program, bool order, Timing &timing) {
+static void summarize(const Program &program, Timing &timing) {
   timing.ranks.assign(program.ranks.size(), {});
   double busiest = 0;
   for (size_t r = 0; r < program.ranks.size(); ++r) {
@@ -296,7 +297,7 @@ static void summarize(const Program &program, bool order, Timing &timing) {
   }
   if (timing.span > 0)
     timing.bubbleRate = (timing.span - busiest) / timing.span;
-  measurePeaks(program, order, timing);
+  measurePeaks(program, timing);
 }
 
 static Timing makeTiming(const Program &program) {
@@ -313,15 +314,16 @@ std::optional<Timing> simulateOrder(const Program &program) {
     return std::nullopt;
   const Problem &problem = program.problem;
   Timing timing = makeTiming(program);
-  Status played = playOrder<double>(
+  timing.ofOrder = true;
+  Status played = playOrder<double, ByRank<double>>(
       program,
       [&](const Instruction &inst) { return durationOf(problem, inst); },
       [&](int32_t from, const Instruction &inst) {
-        const int32_t producer = std::min(from, inst.stage);
-        return problem.link.time(bytesOf(
-            problem, {TensorKind::Activation, producer, inst.microbatch}));
+        return handOverTime(problem, from, inst);
       },
       [&](const PlayedItem<double> &item) {
+        prefetch(&timing.start[item.rank][item.begin], 16 * sizeof(double));
+        prefetch(&timing.end[item.rank][item.begin], 16 * sizeof(double));
         for (uint32_t i = item.begin; i < item.end; ++i) {
           timing.start[item.rank][i] = item.startTime;
           timing.end[item.rank][i] = item.endTime;
@@ -337,7 +339,7 @@ std::optional<Timing> simulateOrder(const Program &program) {
       now = timing.end[r][i];
     }
   }
-  summarize(program, /*order=*/true, timing);
+  summarize(program, timing);
   return timing;
 }
 
@@ -499,7 +501,7 @@ std::optional<Timing> playProgram(const Program &program) {
 std::optional<Timing> simulateProgram(const Program &program) {
   std::optional<Timing> timing = playProgram(program);
   if (timing)
-    summarize(program, /*order=*/false, *timing);
+    summarize(program, *timing);
   return timing;
 }
 

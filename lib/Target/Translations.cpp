@@ -2,6 +2,7 @@
 
 #include "penstock/Target/Translations.h"
 #include "penstock/Analysis/Certify.h"
+#include "penstock/Analysis/ChromeTrace.h"
 #include "penstock/Analysis/Svg.h"
 #include "penstock/Analysis/Timeline.h"
 #include "penstock/Analysis/Verify.h"
@@ -39,6 +40,23 @@ static llvm::cl::opt<unsigned> &columns() {
   static llvm::cl::opt<unsigned> option(
       "columns", llvm::cl::desc("Longest line of --pipe-to-text"),
       llvm::cl::init(160));
+  return option;
+}
+
+static llvm::cl::opt<bool> &listCriticalPath() {
+  static llvm::cl::opt<bool> option(
+      "critical-path",
+      llvm::cl::desc("List the critical path below the timeline of "
+                     "--pipe-to-text"));
+  return option;
+}
+
+/// What a report has beyond its summary.
+static llvm::cl::opt<bool> &reportMemory() {
+  static llvm::cl::opt<bool> option(
+      "report-memory",
+      llvm::cl::desc("Write what every rank holds over time into "
+                     "--pipe-to-report"));
   return option;
 }
 
@@ -133,8 +151,11 @@ static LogicalResult toReport(Operation *module, raw_ostream &os) {
   FailureOr<ExtractedProgram> extracted = extract(module);
   if (failed(extracted))
     return failure();
-  os << llvm::formatv("{0:2}\n", reportOf(extracted->program,
-                                          extracted->schedule.getSymName()));
+  ReportOptions options;
+  options.memory = reportMemory();
+  os << llvm::formatv(
+      "{0:2}\n",
+      reportOf(extracted->program, extracted->schedule.getSymName(), options));
   return success();
 }
 
@@ -172,6 +193,20 @@ static LogicalResult toText(Operation *module, raw_ostream &os) {
   os << titleOf(extracted->schedule) << ": " << describeTiming(program, *timing)
      << '\n'
      << renderTimeline(program, *timing, columns());
+  if (listCriticalPath())
+    os << renderCriticalPath(program, criticalPath(program, *timing));
+  return success();
+}
+
+static LogicalResult toChromeTrace(Operation *module, raw_ostream &os) {
+  FailureOr<ExtractedProgram> extracted = extract(module);
+  if (failed(extracted))
+    return failure();
+  FailureOr<Timing> timing = simulate(*extracted);
+  if (failed(timing))
+    return failure();
+  writeChromeTrace(extracted->program, *timing,
+                   [&](std::string_view text) { os << text; });
   return success();
 }
 
@@ -334,6 +369,8 @@ void penstock::registerTranslations() {
   using namespace pipe;
   scheduleName();
   columns();
+  listCriticalPath();
+  reportMemory();
   svgWidth();
   svgTransfers();
   fifo();
@@ -352,6 +389,10 @@ void penstock::registerTranslations() {
   TranslateFromMLIRRegistration("pipe-to-svg",
                                 "Draw a simulated timeline as a picture (SVG)",
                                 toSvg, dialects);
+  TranslateFromMLIRRegistration(
+      "pipe-to-chrome-trace",
+      "Write a simulated timeline for chrome://tracing and Perfetto (JSON)",
+      toChromeTrace, dialects);
   TranslateFromMLIRRegistration("pipe-to-report",
                                 "Write time, memory and verdicts as JSON",
                                 toReport, dialects);

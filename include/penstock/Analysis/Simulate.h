@@ -28,6 +28,7 @@ struct RankTiming {
 };
 
 struct Timing {
+  bool ofOrder = false;  ///< by simulateOrder()
   double makespan = 0;   ///< end of the last action over all ranks
   double span = 0;       ///< max over ranks of end - start
   double bubbleRate = 0; ///< (span - busy of the busiest rank) / span; 0 if 0

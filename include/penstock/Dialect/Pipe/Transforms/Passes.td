@@ -222,10 +222,11 @@ def SimulateSchedule
     : Pass<"pipe-simulate", "::penstock::pipe::ScheduleOp"> {
   let summary = "Predict time and memory, as a remark";
   let description = [{
-    Emits one remark per schedule with its makespan, span, bubble rate and the
-    peak over ranks. A program is timed with its queues as they are, an order
-    with transfers that are pure latency. `penstock-translate --pipe-to-report`
-    gives the same figures, and more, as JSON.
+    Emits one remark per schedule with its makespan, span, bubble rate, the peak
+    over ranks and what the critical path goes to. A program is timed with its
+    queues as they are, an order with transfers that are pure latency.
+    `penstock-translate --pipe-to-report` gives the same figures, and more, as
+    JSON.
 
     Before and after: the same schedule. The pass fails when the schedule cannot
     run.
