@@ -19,16 +19,31 @@ static void add(Changes &changes, double from, double to, int64_t activations,
   changes.push_back({to, -activations, -bytes});
 }
 
-/// An activation is alive from the start of its F to the end of its B or W.
-static void addActivations(const RankProgram &rank,
-                           const std::vector<double> &start,
-                           const std::vector<double> &end, Changes &changes) {
-  const auto &list = rank.instructions;
+/// An activation is alive from the start of its F to the end of its B or W, on
+/// the rank where its stash is. Of an order the bytes of a stash that another
+/// rank holds are counted there too.
+static void addActivations(const Program &program, size_t r,
+                           const Timing &timing,
+                           std::vector<Changes> &changes) {
+  const auto &list = program.ranks[r].instructions;
   for (uint32_t i = 0; i < list.size(); ++i) {
-    if (list[i].op == Op::Forward)
-      changes.push_back({start[i], 1, 0});
-    else if (list[i].op == Op::Backward || list[i].op == Op::BackwardWeight)
-      changes.push_back({end[i], -1, 0});
+    const Instruction &inst = list[i];
+    const double start = timing.start[r][i], end = timing.end[r][i];
+    const bool isStash = isTransfer(inst.op) && inst.payload == Payload::Stash;
+    if (inst.op == Op::Forward || inst.op == Op::Reload ||
+        (isStash && inst.op == Op::Recv))
+      changes[r].push_back({start, 1, 0});
+    else if (inst.op == Op::Offload)
+      changes[r].push_back({start, -1, 0});
+    else if (inst.op == Op::Backward || inst.op == Op::BackwardWeight ||
+             (isStash && inst.op == Op::Send))
+      changes[r].push_back({end, -1, 0});
+    if (movesToRank(inst)) {
+      const int64_t sign = inst.op == Op::Offload ? 1 : -1;
+      const Tensor stash = {TensorKind::Stash, inst.stage, inst.microbatch};
+      changes[inst.peer].push_back(
+          {start, sign, sign * bytesOf(program.problem, stash)});
+    }
   }
 }
 
@@ -80,7 +95,7 @@ std::vector<std::vector<MemoryStep>> memoryOverTime(const Program &program,
   const Problem &problem = program.problem;
   const std::vector<int64_t> persistent = persistentBytes(problem);
   LiveRangeFinder finder(problem);
-  std::vector<std::vector<MemoryStep>> result;
+  std::vector<Changes> changes(program.ranks.size());
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const std::vector<double> &start = timing.start[r], &end = timing.end[r];
     // On several queues the last one in host order need not end last.
@@ -94,17 +109,18 @@ std::vector<std::vector<MemoryStep>> memoryOverTime(const Program &program,
                        ends.resize(range + 1, 0);
                      ends[range] = std::max(ends[range], end[i]);
                    });
-    Changes changes;
     for (size_t k = 0; k < ranges.size(); ++k)
       if (!timing.ofOrder || ranges[k].kind == TensorKind::Stash)
-        add(changes, start[ranges[k].first],
+        add(changes[r], start[ranges[k].first],
             std::max(k < ends.size() ? ends[k] : 0, end[ranges[k].last]), 0,
             bytesOf(problem, {ranges[k].kind, ranges[k].stage, 0}));
-    addActivations(program.ranks[r], start, end, changes);
+    addActivations(program, r, timing, changes);
     addVersions(problem, weightVersions(program, static_cast<int32_t>(r)),
-                start, end, changes);
-    result.push_back(accumulate(changes, persistent[r]));
+                start, end, changes[r]);
   }
+  std::vector<std::vector<MemoryStep>> result;
+  for (size_t r = 0; r < program.ranks.size(); ++r)
+    result.push_back(accumulate(changes[r], persistent[r]));
   return result;
 }
 

@@ -27,7 +27,8 @@ static std::vector<PlacedFamily> allFamilies() {
 }
 
 /// What the steps hold at most, against what the simulation found.
-static void expectPeaks(const Program &program, const Timing &timing) {
+static void expectPeaks(const Program &program, const Timing &timing,
+                        bool movesStashes) {
   const auto steps = memoryOverTime(program, timing);
   for (size_t r = 0; r < steps.size(); ++r) {
     MemoryStep most;
@@ -40,6 +41,15 @@ static void expectPeaks(const Program &program, const Timing &timing) {
     }
     EXPECT_EQ(steps[r].front().time, 0);
     EXPECT_EQ(steps[r].back().activations, 0);
+    if (movesStashes) {
+      // The simulation counts these by whole actions, and in a program not
+      // while they travel.
+      if (timing.ofOrder) {
+        EXPECT_LE(most.activations, timing.ranks[r].peakActivations) << r;
+      }
+      EXPECT_LE(most.bytes, timing.ranks[r].peakBytes) << r;
+      continue;
+    }
     EXPECT_EQ(most.activations, timing.ranks[r].peakActivations) << r;
     if (program.isPlanned()) {
       EXPECT_LE(most.bytes, timing.ranks[r].peakBytes) << r;
@@ -54,6 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Time, OfFamily, testing::ValuesIn(allFamilies()),
                          [](const auto &info) { return info.param.name; });
 
 TEST_P(OfFamily, AddsUp) {
+  const bool movesStashes = std::string(GetParam().name) == "bpipe";
   for (auto [p, m] : {std::pair(2, 3), std::pair(4, 9)})
     for (const Link &link : {Link{}, Link{0.25, 0}, Link{0.5, 256}})
       for (uint32_t seed = 0; seed < 4; ++seed) {
@@ -78,7 +89,7 @@ TEST_P(OfFamily, AddsUp) {
         ASSERT_TRUE(timing);
         expectTimeAddsUp(*order, *timing);
         if (takesTime)
-          expectPeaks(*order, *timing);
+          expectPeaks(*order, *timing, movesStashes);
         if (link.latency == 0) {
           for (const RankWaiting &rank : waitingTimes(*order, *timing))
             EXPECT_EQ(rank.transfers, 0);
@@ -90,12 +101,12 @@ TEST_P(OfFamily, AddsUp) {
         ASSERT_TRUE(timing);
         expectTimeAddsUp(program, *timing);
         if (takesTime && link.latency > 0)
-          expectPeaks(program, *timing);
+          expectPeaks(program, *timing, movesStashes);
         ASSERT_TRUE(planBuffers(program));
         timing = simulateProgram(program);
         ASSERT_TRUE(timing);
         expectTimeAddsUp(program, *timing);
         if (takesTime && link.latency > 0)
-          expectPeaks(program, *timing);
+          expectPeaks(program, *timing, movesStashes);
       }
 }
