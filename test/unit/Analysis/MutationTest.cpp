@@ -621,7 +621,9 @@ TEST(Mutation, RefusedOrRightAsWell) {
     EXPECT_EQ(verdict.accepted(), right)
         << base.name << ": " << kMutations[kind].name << " at "
         << describe(base.program, {r, i}) << ", mutant " << made << "\n"
-        << (verdict.accepted() ? "accepted" : verdict.findings[0].message);
+        << (verdict.accepted() ? "accepted" : verdict.findings[0].message)
+        << '\n'
+        << dump(mutant);
     if (HasFailure() && score.survived + score.wronglyRefused > 3)
       FAIL() << "see above";
   }

@@ -482,10 +482,21 @@ int64_t oldWeights(const Program &program, int32_t r) {
     if (list[i].op == Op::Forward)
       taken[{list[i].stage, list[i].microbatch}] = newest[list[i].stage];
     std::map<std::pair<int32_t, int32_t>, int64_t> needed;
+    // Behind the backward a recomputation serves nobody.
+    auto serves = [&](size_t k) {
+      return list[k].op != Op::Recompute ||
+             std::any_of(list.begin() + k, list.end(), [&](const auto &later) {
+               return later.stage == list[k].stage &&
+                      later.microbatch == list[k].microbatch &&
+                      (later.op == Op::Backward ||
+                       later.op == Op::BackwardWeight);
+             });
+    };
     for (size_t k = i; k < list.size(); ++k)
       if (auto it = taken.find({list[k].stage, list[k].microbatch});
           it != taken.end() && isAction(list[k].op) &&
-          list[k].op != Op::Forward && it->second != newest[list[k].stage])
+          list[k].op != Op::Forward && it->second != newest[list[k].stage] &&
+          serves(k))
         needed[{list[k].stage, it->second}] =
             program.problem.stages[list[k].stage].bytes.parameters;
     int64_t bytes = 0;
