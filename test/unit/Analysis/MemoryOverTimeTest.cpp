@@ -75,7 +75,7 @@ TEST(MemoryOverTime, AnOffloadFreesAndAReloadTakes) {
       .action(Op::Reload, 0, 0)
       .b(0, 0);
   EXPECT_EQ(memoryOverTime(program, *simulateProgram(program))[0],
-            (Steps{{0, 1, 8}, {1, 2, 0}, {4, 1, 8}, {6, 0, 0}}));
+            (Steps{{0, 1, 8}, {1, 1, 0}, {4, 1, 8}, {6, 0, 0}}));
 }
 
 TEST(MemoryOverTime, FurtherVersionsOfWeights) {
