@@ -29,15 +29,10 @@ static void addActivations(const Program &program, size_t r,
   for (uint32_t i = 0; i < list.size(); ++i) {
     const Instruction &inst = list[i];
     const double start = timing.start[r][i], end = timing.end[r][i];
-    const bool isStash = isTransfer(inst.op) && inst.payload == Payload::Stash;
-    if (inst.op == Op::Forward || inst.op == Op::Reload ||
-        (isStash && inst.op == Op::Recv))
+    if (bringsStash(inst))
       changes[r].push_back({start, 1, 0});
-    else if (inst.op == Op::Offload)
-      changes[r].push_back({start, -1, 0});
-    else if (inst.op == Op::Backward || inst.op == Op::BackwardWeight ||
-             (isStash && inst.op == Op::Send))
-      changes[r].push_back({end, -1, 0});
+    else if (takesStash(inst))
+      changes[r].push_back({inst.op == Op::Offload ? start : end, -1, 0});
     if (movesToRank(inst)) {
       const int64_t sign = inst.op == Op::Offload ? 1 : -1;
       const Tensor stash = {TensorKind::Stash, inst.stage, inst.microbatch};

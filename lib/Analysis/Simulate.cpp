@@ -97,8 +97,9 @@ Status checkMoves(const Program &order) {
       auto refuse = [&](const std::string &why) {
         return Failure{why, {rank, i}};
       };
-      const std::string stash =
-          describe(Tensor{TensorKind::Stash, inst.stage, inst.microbatch});
+      auto stash = [&] {
+        return describe(Tensor{TensorKind::Stash, inst.stage, inst.microbatch});
+      };
       const int32_t owner = problem.rankOf(inst.stage, inst.microbatch);
       int32_t &at = place[index.forward(inst.stage, inst.microbatch)];
       if (owner != rank)
@@ -107,7 +108,7 @@ Status checkMoves(const Program &order) {
                       std::to_string(inst.microbatch) + " is on rank " +
                       std::to_string(owner) + "; move it there");
       if (at >= 0 && at != rank && inst.op != Op::Reload)
-        return refuse((inst.op == Op::Offload ? "moves " : "needs ") + stash +
+        return refuse((inst.op == Op::Offload ? "moves " : "needs ") + stash() +
                       ", which rank " + std::to_string(at) +
                       " holds; reload it from there before");
       if (inst.op == Op::Forward || inst.op == Op::Recompute) {
@@ -117,14 +118,14 @@ Status checkMoves(const Program &order) {
       } else if (inst.op == Op::Reload) {
         if (at != inst.peer)
           return refuse(
-              "gets back " + stash + ", which rank " +
+              "gets back " + stash() + ", which rank " +
               std::to_string(inst.peer) + " does not hold" +
               (at >= 0 && at != rank
                    ? "; rank " + std::to_string(at) + " does, so name that"
                    : "; offload it there first, or remove this"));
         at = rank;
       } else if (at != rank) {
-        return refuse("moves " + stash +
+        return refuse("moves " + stash() +
                       (at == kNotYet ? ", which is not there yet; put it after "
                                        "the forward"
                                      : ", which the backward has used already; "
@@ -140,18 +141,6 @@ Status checkMoves(const Program &order) {
 //===----------------------------------------------------------------------===//
 // What both simulations report
 //===----------------------------------------------------------------------===//
-
-/// A stage's activation counts from its F to the end of its B or W, on the rank
-/// where it is.
-static bool bringsStash(const Instruction &inst) {
-  return inst.op == Op::Forward || inst.op == Op::Reload ||
-         (inst.op == Op::Recv && inst.payload == Payload::Stash);
-}
-static bool takesStash(const Instruction &inst) {
-  return inst.op == Op::Backward || inst.op == Op::BackwardWeight ||
-         inst.op == Op::Offload ||
-         (inst.op == Op::Send && inst.payload == Payload::Stash);
-}
 
 /// A stash that a rank holds for another one.
 struct Guest {
@@ -243,8 +232,10 @@ static void measurePeaks(const Program &program, Timing &timing) {
     const WeightVersions versions =
         weightVersions(program, static_cast<int32_t>(r));
     rank.peakVersions = versions.peak();
-    rank.versionBytes =
-        peakOf(program.problem, list.size(), {}, order, versions.ranges).bytes;
+    if (!versions.ranges.empty())
+      rank.versionBytes =
+          peakOf(program.problem, list.size(), {}, order, versions.ranges)
+              .bytes;
     if (planned && !order) {
       rank.peakBytes = persistent[r] + rank.versionBytes +
                        slotOffsets(program.ranks[r]).back();
