@@ -270,13 +270,8 @@ static void summarize(const Program &program, Timing &timing) {
       end = itemEnd(list, i);
       if (!isAction(list[i].op))
         continue;
-      double sum = 0, longest = 0;
-      for (uint32_t k = i; k < end; ++k) {
-        const double duration = durationOf(program.problem, list[k]);
-        sum += duration;
-        longest = std::max(longest, duration);
-      }
-      rank.busy += program.problem.together(sum, longest);
+      rank.busy +=
+          durationOfItem(program.problem, std::span(list).subspan(i, end - i));
       const double start = timing.start[r][i];
       rank.start = any ? std::min(rank.start, start) : start;
       rank.end = std::max(rank.end, timing.end[r][i]);

@@ -279,6 +279,9 @@ inline int64_t bytesOf(const Problem &problem, const Tensor &t) {
 /// Time of one instruction when nothing holds it up: the cost of the action,
 /// of a slice its part, the link time of a transfer, 0 for everything else.
 double durationOf(const Problem &problem, const Instruction &inst);
+/// Time of an item of actions: of several, what they take together.
+double durationOfItem(const Problem &problem,
+                      std::span<const Instruction> actions);
 
 /// Gradients that several ranks have parts of, and add up before a step: of a
 /// stage with copies on several ranks by all_reduce, of tied stages by
