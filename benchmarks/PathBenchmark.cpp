@@ -10,7 +10,8 @@
 #include "HeapMeter.h"
 
 #include "penstock/Analysis/Certify.h"
-#include "penstock/Analysis/Simulate.h"
+#include "penstock/Analysis/ChromeTrace.h"
+#include "penstock/Analysis/CriticalPath.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Program/Certificate.h"
@@ -184,6 +185,22 @@ static void simulate_program(benchmark::State &state) {
   });
 }
 
+static void critical_path(benchmark::State &state) {
+  const Timing timing = simulateProgram(formsOf(state).planned).value();
+  measure(state, formsOf(state).planned, [&](const Program &program) {
+    benchmark::DoNotOptimize(criticalPath(program, timing));
+  });
+}
+
+static void chrome_trace(benchmark::State &state) {
+  const Timing timing = simulateProgram(formsOf(state).planned).value();
+  measure(state, formsOf(state).planned, [&](const Program &program) {
+    writeChromeTrace(program, timing, [](std::string_view text) {
+      benchmark::DoNotOptimize(text.data());
+    });
+  });
+}
+
 /// Where files go: in memory where there is such a place, so that no disk is
 /// measured.
 static std::string fileName() {
@@ -232,6 +249,8 @@ BENCHMARK(explain)->Apply(sizes);
 BENCHMARK(verify_all)->Apply(sizes);
 BENCHMARK(simulate_order)->Apply(sizes);
 BENCHMARK(simulate_program)->Apply(sizes);
+BENCHMARK(critical_path)->Apply(sizes);
+BENCHMARK(chrome_trace)->Apply(sizes);
 BENCHMARK(write_file)->Apply(sizes);
 BENCHMARK(order_to_verified_file)->Apply(sizes);
 

@@ -57,7 +57,11 @@ static Program programOf(const uint8_t *data, size_t size) {
     if (isTransfer(inst.op)) {
       if (problem.numRanks == 1)
         continue;
-      inst.payload = static_cast<Payload>(1 + record[6] % 2);
+      inst.payload = static_cast<Payload>(1 + record[6] % (kNumPayloads - 1));
+      inst.peer = index(record[7], problem.numRanks - 1);
+      inst.peer += inst.peer >= r;
+    } else if ((inst.op == Op::Offload || inst.op == Op::Reload) &&
+               problem.numRanks > 1 && record[6] % 2) {
       inst.peer = index(record[7], problem.numRanks - 1);
       inst.peer += inst.peer >= r;
     } else if (isCollective(inst.op) && problem.numRanks > 1 && record[6] % 2) {

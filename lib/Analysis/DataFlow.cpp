@@ -65,6 +65,7 @@ private:
     uint32_t step = kNone;
     uint32_t sharding = kNone; ///< last unshard or reshard
     bool isSharded = false;    ///< there is some on this rank
+    bool isHeld = false;       ///< this rank works with the stage
     SlotState parameters;
   };
 
@@ -211,6 +212,8 @@ void DataFlow::numberStagesAndQueues() {
       continue;
     weightsOnQueues |= weightQueue >= 0 && weightQueue != inst.queue;
     weightQueue = inst.queue;
+    if (inst.stage >= 0 && inst.op != Op::ReduceTied)
+      weights[localStage[inst.stage]].isHeld = true;
     if (isAction(inst.op)) {
       number(inst.stage - 1);
       number(inst.stage + 1);
@@ -454,17 +457,18 @@ void DataFlow::moveStash(uint32_t i) {
 void DataFlow::touchWeights(uint32_t i) {
   const Instruction &own = inst(i);
   if (own.op == Op::Step && own.stage < 0) {
-    for (size_t k = 0; k < stages.size(); ++k) {
-      useGradients(i, weights[k], stages[k]);
-      changeParameters(i, weights[k], stages[k]);
-    }
+    for (size_t k = 0; k < stages.size(); ++k)
+      if (weights[k].isHeld) {
+        useGradients(i, weights[k], stages[k]);
+        changeParameters(i, weights[k], stages[k]);
+      }
     return;
   }
   if (own.stage < 0)
     return; // a barrier
   if (own.op == Op::ReduceTied) {
     for (int32_t stage : program.problem.tiedAt(own.stage)->stages)
-      if (localStage[stage] != kNone)
+      if (localStage[stage] != kNone && weights[localStage[stage]].isHeld)
         useGradients(i, weights[localStage[stage]], stage);
     return;
   }

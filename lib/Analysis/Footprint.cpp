@@ -36,8 +36,10 @@ std::vector<int64_t> persistentBytes(const Problem &problem) {
 
 std::vector<RankMemory> memoryOf(const Problem &problem, const Timing &timing) {
   std::vector<RankMemory> memory = persistentMemory(problem);
-  for (size_t r = 0; r < memory.size(); ++r)
-    memory[r].activations = timing.ranks[r].peakBytes - memory[r].persistent();
+  for (size_t r = 0; r < memory.size(); ++r) {
+    memory[r].versions = timing.ranks[r].versionBytes;
+    memory[r].activations = timing.ranks[r].peakBytes - memory[r].total();
+  }
   return memory;
 }
 
@@ -86,6 +88,23 @@ std::vector<RankTraffic> trafficOf(const Problem &problem) {
         traffic[rank].time +=
             static_cast<double>(count) * problem.link.time(bytes);
       }
+    }
+  return traffic;
+}
+
+std::vector<RankTraffic> trafficOf(const Program &program) {
+  std::vector<RankTraffic> traffic = trafficOf(program.problem);
+  for (size_t r = 0; r < program.ranks.size(); ++r)
+    for (const Instruction &inst : program.ranks[r].instructions) {
+      const bool sends = inst.op == Op::Send && inst.payload == Payload::Stash;
+      if (!sends && !movesToRank(inst))
+        continue;
+      RankTraffic &rank = traffic[inst.op == Op::Reload ? inst.peer : r];
+      const int64_t bytes = bytesOf(
+          program.problem, {TensorKind::Stash, inst.stage, inst.microbatch});
+      ++rank.transfers;
+      rank.bytes += bytes;
+      rank.time += program.problem.link.time(bytes);
     }
   return traffic;
 }

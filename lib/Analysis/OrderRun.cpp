@@ -24,12 +24,7 @@ public:
   explicit OrderRun(const Program &program)
       : program(program), problem(program.problem), index(problem),
         next(program.ranks.size(), 0), waiting(program.ranks.size(), kNone),
-        waiters(index.size(), kNone), makers(index.size(), kNoInstruction) {
-    for (const RankProgram &rank : program.ranks)
-      for (uint32_t i = 0; i < rank.instructions.size(); ++i)
-        if (size_t made = madeBy(rank.instructions[i]); made < index.size())
-          makers[made] = i;
-  }
+        waiters(index.size(), kNone), makers(findMakers(program)) {}
 
   /// The ranks that cannot go on wait in a circle: the cycle, or nothing.
   std::vector<Site> run() {
@@ -52,15 +47,6 @@ private:
     Site action, maker;
   };
 
-  /// The F, B or I that an instruction is, by index; else an index too large.
-  size_t madeBy(const Instruction &inst) const {
-    if (inst.op == Op::Forward)
-      return index.forward(inst.stage, inst.microbatch);
-    if (inst.op == Op::Backward || inst.op == Op::BackwardInput)
-      return index.backward(inst.stage, inst.microbatch);
-    return index.size();
-  }
-
   /// Runs a rank until it ends or waits.
   void advance(uint32_t r, std::vector<uint32_t> &ready) {
     const auto &insts = program.ranks[r].instructions;
@@ -71,7 +57,7 @@ private:
           return;
       next[r] = end;
       for (uint32_t i = first; i < end; ++i)
-        if (size_t made = madeBy(insts[i]); made < index.size())
+        if (size_t made = index.of(insts[i]); made < index.size())
           for (uint32_t w = std::exchange(waiters[made], kNone); w != kNone;
                w = waiting[w])
             ready.push_back(w);
@@ -137,6 +123,16 @@ private:
 };
 
 } // namespace
+
+std::vector<uint32_t> penstock::findMakers(const Program &order) {
+  const OrderIndex index(order.problem);
+  std::vector<uint32_t> makers(index.size(), kNoInstruction);
+  for (const RankProgram &rank : order.ranks)
+    for (uint32_t i = 0; i < rank.instructions.size(); ++i)
+      if (size_t made = index.of(rank.instructions[i]); made < index.size())
+        makers[made] = i;
+  return makers;
+}
 
 std::vector<Site> penstock::findOrderCycle(const Program &order) {
   return OrderRun(order).run();

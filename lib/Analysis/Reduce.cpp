@@ -152,7 +152,7 @@ private:
   bool update(Instruction &inst) const {
     if (inst.op == Op::ReduceTied && !stays(*problem.tiedAt(inst.stage)))
       return false;
-    if (!isTransfer(inst.op)) {
+    if (!isTransfer(inst.op) || inst.payload == Payload::Stash) {
       if (inst.stage >= 0)
         inst.stage = numbers[inst.stage];
       return inst.stage >= 0 || !hasStage(inst.op);
@@ -209,7 +209,8 @@ void dropBareRanks(Program &program, const std::vector<int32_t> &numbers) {
   Flags gone = noFlags(program);
   forEachInstruction(program, [&](Site site, const Instruction &inst) {
     gone[site.rank][site.instruction] =
-        (isTransfer(inst.op) && numbers[inst.peer] < 0) ||
+        ((isTransfer(inst.op) || movesToRank(inst)) &&
+         numbers[inst.peer] < 0) ||
         (isCollective(inst.op) && inst.peer >= 0 &&
          program.rankSets[inst.peer].empty());
   });
@@ -217,7 +218,7 @@ void dropBareRanks(Program &program, const std::vector<int32_t> &numbers) {
   eraseGone(program.ranks, numbers);
   for (RankProgram &rank : program.ranks)
     for (Instruction &inst : rank.instructions)
-      if (isTransfer(inst.op))
+      if (isTransfer(inst.op) || movesToRank(inst))
         inst.peer = numbers[inst.peer];
   for (int32_t &rank : problem.placement)
     rank = std::max(numbers[rank], 0);

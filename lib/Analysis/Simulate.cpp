@@ -9,6 +9,8 @@
 #include "penstock/Program/Text.h"
 #include "penstock/Support/Memory.h"
 
+#include <unordered_map>
+
 namespace penstock {
 
 //===----------------------------------------------------------------------===//
@@ -72,40 +74,184 @@ Status checkActions(const Program &order) {
                  {owner, kNoInstruction}};
 }
 
+Status checkMoves(const Program &order) {
+  const Problem &problem = order.problem;
+  const bool any = std::any_of(
+      order.ranks.begin(), order.ranks.end(), [](const RankProgram &rank) {
+        return std::any_of(rank.instructions.begin(), rank.instructions.end(),
+                           movesToRank);
+      });
+  if (!any)
+    return success();
+  // Where the stash of (stage, mb) is: on a rank, or none of these.
+  constexpr int32_t kNotYet = -1, kInUse = -2, kUsed = -3;
+  const OrderIndex index(problem);
+  std::vector<int32_t> place(index.stages * index.microbatches, kNotYet);
+  for (size_t r = 0; r < order.ranks.size(); ++r) {
+    const auto rank = static_cast<int32_t>(r);
+    const auto &list = order.ranks[r].instructions;
+    for (uint32_t i = 0; i < list.size(); ++i) {
+      const Instruction &inst = list[i];
+      if (!isAction(inst.op) && !movesToRank(inst))
+        continue;
+      auto refuse = [&](const std::string &why) {
+        return Failure{why, {rank, i}};
+      };
+      auto stash = [&] {
+        return describe(Tensor{TensorKind::Stash, inst.stage, inst.microbatch});
+      };
+      const int32_t owner = problem.rankOf(inst.stage, inst.microbatch);
+      int32_t &at = place[index.forward(inst.stage, inst.microbatch)];
+      if (owner != rank)
+        return refuse("is on the wrong rank: stage " +
+                      std::to_string(inst.stage) + " of micro-batch " +
+                      std::to_string(inst.microbatch) + " is on rank " +
+                      std::to_string(owner) + "; move it there");
+      if (at >= 0 && at != rank && inst.op != Op::Reload)
+        return refuse((inst.op == Op::Offload ? "moves " : "needs ") + stash() +
+                      ", which rank " + std::to_string(at) +
+                      " holds; reload it from there before");
+      if (inst.op == Op::Forward || inst.op == Op::Recompute) {
+        at = rank;
+      } else if (isAction(inst.op)) {
+        at = inst.op == Op::BackwardInput ? kInUse : kUsed;
+      } else if (inst.op == Op::Reload) {
+        if (at != inst.peer)
+          return refuse(
+              "gets back " + stash() + ", which rank " +
+              std::to_string(inst.peer) + " does not hold" +
+              (at >= 0 && at != rank
+                   ? "; rank " + std::to_string(at) + " does, so name that"
+                   : "; offload it there first, or remove this"));
+        at = rank;
+      } else if (at != rank) {
+        return refuse("moves " + stash() +
+                      (at == kNotYet ? ", which is not there yet; put it after "
+                                       "the forward"
+                                     : ", which the backward has used already; "
+                                       "put it before that"));
+      } else {
+        at = inst.peer;
+      }
+    }
+  }
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // What both simulations report
 //===----------------------------------------------------------------------===//
 
+/// A stash that a rank holds for another one.
+struct Guest {
+  uint32_t first, end; ///< instructions of the rank meanwhile
+  int32_t stage;
+};
+
+/// A transfer of a stash on the rank that holds it for another one.
+static bool movesGuest(const Problem &problem, size_t rank,
+                       const Instruction &inst) {
+  return isTransfer(inst.op) && inst.payload == Payload::Stash &&
+         problem.rankOf(inst.stage, inst.microbatch) !=
+             static_cast<int32_t>(rank);
+}
+
+/// Of an order, or of a program as one, by rank. One that comes or goes while
+/// an action runs counts until the end of that, or from its start.
+static std::vector<std::vector<Guest>> guestsOf(const Program &order,
+                                                const Timing &timing) {
+  std::vector<std::vector<Guest>> guests(order.ranks.size());
+  std::unordered_map<size_t, double> leftAt; // of (stage, mb)
+  const OrderIndex index(order.problem);
+  for (size_t r = 0; r < order.ranks.size(); ++r)
+    for (size_t i = 0; i < order.ranks[r].instructions.size(); ++i) {
+      const Instruction &inst = order.ranks[r].instructions[i];
+      if (!movesToRank(inst) &&
+          (!isTransfer(inst.op) || inst.payload != Payload::Stash ||
+           movesGuest(order.problem, r, inst)))
+        continue;
+      const size_t stash = index.forward(inst.stage, inst.microbatch);
+      const double now = timing.start[r][i];
+      if (inst.op == Op::Offload || inst.op == Op::Send) {
+        leftAt[stash] = now;
+        continue;
+      }
+      const auto left = leftAt.find(stash);
+      const std::vector<double> &starts = timing.start[inst.peer],
+                                &ends = timing.end[inst.peer];
+      if (left == leftAt.end() || ends.empty())
+        continue;
+      auto last = static_cast<uint32_t>(ends.size() - 1);
+      while (last > 0 &&
+             !isAction(order.ranks[inst.peer].instructions[last].op))
+        --last;
+      const auto first = std::min(
+          last, static_cast<uint32_t>(
+                    std::upper_bound(ends.begin(), ends.end(), left->second) -
+                    ends.begin()));
+      const auto end = static_cast<uint32_t>(
+          std::lower_bound(starts.begin(), starts.end(), now) - starts.begin());
+      guests[inst.peer].push_back(
+          {first, std::max(end, first + 1), inst.stage});
+    }
+  return guests;
+}
+
 /// Largest number of stage activations alive at once, and of their bytes or, in
 /// a complete program, the bytes of all tensors.
-static void measurePeaks(const Program &program, bool order, Timing &timing) {
+static void measurePeaks(const Program &program, Timing &timing) {
+  const bool order = timing.ofOrder;
   const std::vector<int64_t> persistent = persistentBytes(program.problem);
   const bool planned = program.isPlanned();
   LiveRangeFinder finder(program.problem);
+  std::vector<std::vector<Guest>> guests(program.ranks.size());
+  if (order)
+    guests = guestsOf(program, timing);
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const auto &list = program.ranks[r].instructions;
     RankTiming &rank = timing.ranks[r];
+    // In an order guests count by time.
+    auto skips = [&](uint32_t i) {
+      return order && movesGuest(program.problem, r, list[i]);
+    };
+    std::vector<int32_t> change(guests[r].empty() ? 0 : list.size() + 1, 0);
+    for (const Guest &guest : guests[r]) {
+      ++change[guest.first];
+      --change[guest.end];
+    }
     int64_t alive = 0;
     for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
       end = itemEnd(list, begin);
       for (uint32_t i = begin; i < end; ++i)
-        alive += list[i].op == Op::Forward;
+        alive += (bringsStash(list[i]) && !skips(i)) +
+                 (change.empty() ? 0 : change[i]);
       rank.peakActivations = std::max(rank.peakActivations, alive);
       for (uint32_t i = begin; i < end; ++i)
-        alive -= list[i].op == Op::Backward || list[i].op == Op::BackwardWeight;
+        alive -= takesStash(list[i]) && !skips(i);
     }
     const WeightVersions versions =
         weightVersions(program, static_cast<int32_t>(r));
     rank.peakVersions = versions.peak();
-    if (planned && !order) {
-      rank.peakBytes =
-          persistent[r] + slotOffsets(program.ranks[r]).back() +
+    if (!versions.ranges.empty())
+      rank.versionBytes =
           peakOf(program.problem, list.size(), {}, order, versions.ranges)
               .bytes;
+    if (planned && !order) {
+      rank.peakBytes = persistent[r] + rank.versionBytes +
+                       slotOffsets(program.ranks[r]).back();
       continue;
     }
-    const auto ranges =
-        finder.run(list, [](uint32_t, const Access &, int32_t) {});
+    std::vector<int32_t> skipped; // live ranges
+    auto ranges =
+        finder.run(list, [&](uint32_t i, const Access &access, int32_t range) {
+          if (access.mode == Access::Write && skips(i))
+            skipped.push_back(range);
+        });
+    for (int32_t range : skipped)
+      ranges[range].end = ranges[range].first;
+    for (const Guest &guest : guests[r])
+      ranges.push_back({TensorKind::Stash, guest.stage, guest.first,
+                        guest.first, guest.end});
     rank.peakBytes = persistent[r] + peakOf(program.problem, list.size(),
                                             ranges, order, versions.ranges)
                                          .bytes;
@@ -113,7 +259,7 @@ static void measurePeaks(const Program &program, bool order, Timing &timing) {
 }
 
 /// Fills in everything that follows from the start and end of the instructions.
-static void summarize(const Program &program, bool order, Timing &timing) {
+static void summarize(const Program &program, Timing &timing) {
   timing.ranks.assign(program.ranks.size(), {});
   double busiest = 0;
   for (size_t r = 0; r < program.ranks.size(); ++r) {
@@ -124,13 +270,8 @@ static void summarize(const Program &program, bool order, Timing &timing) {
       end = itemEnd(list, i);
       if (!isAction(list[i].op))
         continue;
-      double sum = 0, longest = 0;
-      for (uint32_t k = i; k < end; ++k) {
-        const double duration = durationOf(program.problem, list[k]);
-        sum += duration;
-        longest = std::max(longest, duration);
-      }
-      rank.busy += program.problem.together(sum, longest);
+      rank.busy +=
+          durationOfItem(program.problem, std::span(list).subspan(i, end - i));
       const double start = timing.start[r][i];
       rank.start = any ? std::min(rank.start, start) : start;
       rank.end = std::max(rank.end, timing.end[r][i]);
@@ -142,7 +283,7 @@ static void summarize(const Program &program, bool order, Timing &timing) {
   }
   if (timing.span > 0)
     timing.bubbleRate = (timing.span - busiest) / timing.span;
-  measurePeaks(program, order, timing);
+  measurePeaks(program, timing);
 }
 
 static Timing makeTiming(const Program &program) {
@@ -159,15 +300,16 @@ std::optional<Timing> simulateOrder(const Program &program) {
     return std::nullopt;
   const Problem &problem = program.problem;
   Timing timing = makeTiming(program);
-  Status played = playOrder<double>(
+  timing.ofOrder = true;
+  Status played = playOrder<double, ByRank<double>>(
       program,
       [&](const Instruction &inst) { return durationOf(problem, inst); },
       [&](int32_t from, const Instruction &inst) {
-        const int32_t producer = std::min(from, inst.stage);
-        return problem.link.time(bytesOf(
-            problem, {TensorKind::Activation, producer, inst.microbatch}));
+        return handOverTime(problem, from, inst);
       },
       [&](const PlayedItem<double> &item) {
+        prefetch(&timing.start[item.rank][item.begin], 16 * sizeof(double));
+        prefetch(&timing.end[item.rank][item.begin], 16 * sizeof(double));
         for (uint32_t i = item.begin; i < item.end; ++i) {
           timing.start[item.rank][i] = item.startTime;
           timing.end[item.rank][i] = item.endTime;
@@ -183,7 +325,7 @@ std::optional<Timing> simulateOrder(const Program &program) {
       now = timing.end[r][i];
     }
   }
-  summarize(program, /*order=*/true, timing);
+  summarize(program, timing);
   return timing;
 }
 
@@ -345,7 +487,7 @@ std::optional<Timing> playProgram(const Program &program) {
 std::optional<Timing> simulateProgram(const Program &program) {
   std::optional<Timing> timing = playProgram(program);
   if (timing)
-    summarize(program, /*order=*/false, *timing);
+    summarize(program, *timing);
   return timing;
 }
 

@@ -27,6 +27,10 @@ public:
           checkTransfer({r, i});
           if (insts[i].joined && !insts[i - 1].joined)
             checkGroup(r, i - 1);
+        } else if (movesToRank(insts[i])) {
+          findings.add({r, i}, "belongs into an order; in a program a stash "
+                               "moves by a send and a receive, so insert the "
+                               "transfers");
         }
     }
     for (const Channel &channel : channels.channels)
@@ -47,8 +51,35 @@ private:
 
   void checkTransfer(Site site) {
     const Instruction &inst = at(site);
+    checkWay(site, inst);
+    const Tensor tensor = {kindOf(inst.payload), inst.stage, inst.microbatch};
+    const int64_t bytes = bytesOf(problem, tensor);
+    if (inst.bytes != bytes)
+      findings.add(site, "moves " + std::to_string(inst.bytes) +
+                             " bytes, but " + describe(tensor) + " has " +
+                             std::to_string(bytes) +
+                             " in the stage table; make them equal");
+  }
+
+  /// From the rank that makes a tensor to the one that reads it; a stash, from
+  /// the rank of its stage to another and back.
+  void checkWay(Site site, const Instruction &inst) {
     const bool isSend = inst.op == Op::Send;
     const int32_t producer = inst.stage;
+    if (inst.payload == Payload::Stash) {
+      const int32_t owner = problem.rankOf(producer, inst.microbatch);
+      if (site.rank != owner && inst.peer != owner)
+        findings.add(
+            site,
+            "goes from rank " + std::to_string(isSend ? site.rank : inst.peer) +
+                " to rank " + std::to_string(isSend ? inst.peer : site.rank) +
+                ", but stage " + std::to_string(producer) + " of micro-batch " +
+                std::to_string(inst.microbatch) + " is on rank " +
+                std::to_string(owner) +
+                ", which gives its stash away and gets it back; "
+                "make that one of the two ends");
+      return;
+    }
     const bool activation = inst.payload == Payload::Activation;
     const int32_t consumer = activation ? producer + 1 : producer - 1;
     if (consumer < 0 || consumer >= problem.numStages()) {
@@ -64,16 +95,6 @@ private:
     }
     checkEnd(site, producer, isSend ? site.rank : inst.peer, "comes from");
     checkEnd(site, consumer, isSend ? inst.peer : site.rank, "goes to");
-
-    const Tensor tensor = {activation ? TensorKind::Activation
-                                      : TensorKind::Gradient,
-                           producer, inst.microbatch};
-    const int64_t bytes = bytesOf(problem, tensor);
-    if (inst.bytes != bytes)
-      findings.add(site, "moves " + std::to_string(inst.bytes) +
-                             " bytes, but " + describe(tensor) + " has " +
-                             std::to_string(bytes) +
-                             " in the stage table; make them equal");
   }
 
   /// One end of a transfer is on the rank of the stage that it names.
@@ -206,6 +227,9 @@ private:
                             const Instruction &b) {
     if (a.payload == b.payload)
       return "; make the order equal at both ends";
+    if (a.payload == Payload::Stash || b.payload == Payload::Stash)
+      return "; make the order equal at both ends or give stashes a "
+             "communicator of their own";
     return "; rank " + std::to_string(channel.destination) +
            " comes both after and before rank " +
            std::to_string(channel.source) +

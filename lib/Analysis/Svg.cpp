@@ -519,34 +519,13 @@ void Picture::drawTransfers() {
                timing.start[r][i], timing.end[r][i]);
     }
   } else {
-    const OrderIndex index(problem);
-    std::vector<double> ended(index.size());
-    for (size_t r = 0; r < program.ranks.size(); ++r) {
-      const auto &list = program.ranks[r].instructions;
-      for (size_t i = 0; i < list.size(); ++i) {
-        const Instruction &inst = list[i];
-        if (inst.op == Op::Forward)
-          ended[index.forward(inst.stage, inst.microbatch)] = timing.end[r][i];
-        if (inst.op == Op::Backward || inst.op == Op::BackwardInput)
-          ended[index.backward(inst.stage, inst.microbatch)] = timing.end[r][i];
-      }
-    }
-    for (size_t r = 0; r < program.ranks.size(); ++r)
-      for (const Instruction &inst : program.ranks[r].instructions) {
-        if (inst.op == Op::Recompute) // has what its forward received
-          continue;
-        forEachPredecessor(index, inst, [&](size_t needed, int32_t stage) {
-          const int32_t from = problem.rankOf(stage, inst.microbatch);
-          if (static_cast<size_t>(from) == r)
-            return;
-          const bool gradient = stage > inst.stage;
-          const int64_t bytes =
-              bytesOf(problem,
-                      {TensorKind::Activation, std::min(stage, inst.stage), 0});
-          draw(gradient, from, r, ended[needed],
-               ended[needed] + problem.link.time(bytes));
-        });
-      }
+    forEachHandOver(program, [&](Site from, Site to, int32_t stage) {
+      const Instruction &inst =
+          program.ranks[to.rank].instructions[to.instruction];
+      const double ended = timing.end[from.rank][from.instruction];
+      draw(stage > inst.stage, from.rank, to.rank, ended,
+           ended + handOverTime(problem, stage, inst));
+    });
   }
   for (bool gradient : {false, true})
     drawArrows(body, lines[gradient], heads[gradient], gradient);

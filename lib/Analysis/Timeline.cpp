@@ -103,4 +103,58 @@ std::string renderTimeline(const Program &program, const Timing &timing,
   return text;
 }
 
+/// "forward 0 mb 1 with backward 0 mb 0"
+static std::string whatRuns(const Program &program, const CriticalStep &step) {
+  const auto &list = program.ranks[step.site.rank].instructions;
+  const uint32_t begin = step.site.instruction;
+  std::string text = describe(list[begin]);
+  if (step.isTransfer()) // of an order the site is what it is for
+    return isTransfer(list[begin].op) ? text : "transfer for " + text;
+  for (uint32_t i = begin + 1; i < itemEnd(list, begin); ++i)
+    text += " with " + describe(list[i]);
+  return text;
+}
+
+std::string describePath(const Program &program,
+                         const std::vector<CriticalStep> &path) {
+  const PathSummary summary = summarize(program, path);
+  std::string text;
+  auto add = [&](const std::string &name, double time) {
+    if (time > 0)
+      text += (text.empty() ? "" : ", ") + name + ' ' + formatRounded(time);
+  };
+  for (size_t op = 0; op < summary.actions.size(); ++op)
+    add(std::string(1, letter(static_cast<Op>(op))), summary.actions[op]);
+  add("transfers", summary.transfers);
+  return text.empty() ? "nothing takes time" : text;
+}
+
+std::string renderCriticalPath(const Program &program,
+                               const std::vector<CriticalStep> &path) {
+  std::string text = "critical path: " + describePath(program, path) + '\n';
+  auto takesTime = [](const CriticalStep &step) {
+    return step.end > step.start;
+  };
+  auto placeOf = [](const CriticalStep &step) {
+    return step.isTransfer() ? "rank " + std::to_string(step.source) + " to " +
+                                   std::to_string(step.destination)
+                             : "rank " + std::to_string(step.site.rank);
+  };
+  size_t timeWidth = 0, placeWidth = 0;
+  for (const CriticalStep &step : path)
+    if (takesTime(step)) {
+      timeWidth = std::max(timeWidth, formatRounded(step.start).size());
+      placeWidth = std::max(placeWidth, placeOf(step).size());
+    }
+  for (const CriticalStep &step : path) {
+    if (!takesTime(step))
+      continue;
+    std::string time = formatRounded(step.start), place = placeOf(step);
+    time.resize(timeWidth + 2, ' ');
+    place.resize(placeWidth + 2, ' ');
+    text += time + place + whatRuns(program, step) + '\n';
+  }
+  return text;
+}
+
 } // namespace penstock

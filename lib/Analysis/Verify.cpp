@@ -5,6 +5,7 @@
 #include "Describe.h"
 #include "Rules.h"
 
+#include "penstock/Analysis/RunOrder.h"
 #include "penstock/Program/Certificate.h"
 #include "penstock/Program/File.h"
 
@@ -172,6 +173,11 @@ Verdict penstock::verify(const Program &program, const VerifyOptions &options) {
     bool complete = collect(Rule::Completeness, [&](Findings &f) {
       checkCompleteness(program, options.order, f, warnings);
     });
+    if (complete)
+      complete = collect(Rule::Completeness, [&](Findings &f) {
+        if (Status status = checkMoves(program); !status)
+          f.add(status.failure().site, status.failure().message);
+      });
     if (isOrder && complete) {
       verdict.deadlockFree = verdict.documentedOk =
           collect(Rule::Deadlock, [&](Findings &f) {

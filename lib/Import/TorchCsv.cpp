@@ -518,8 +518,9 @@ static std::optional<Instruction> parseInstruction(std::string_view text) {
   inst.op = static_cast<Op>(op);
   if (isTransfer(inst.op)) {
     words >> word;
-    inst.payload =
-        word == "activation" ? Payload::Activation : Payload::Gradient;
+    inst.payload = word == "activation" ? Payload::Activation
+                   : word == "stash"    ? Payload::Stash
+                                        : Payload::Gradient;
   }
   words >> inst.stage;
   if (words >> word && word == "mb")

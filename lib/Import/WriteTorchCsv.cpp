@@ -94,11 +94,24 @@ Status Writer::check() {
     return Failure{"cuts micro-batches into " + std::to_string(problem.slices) +
                    " slices; torch knows whole micro-batches only, so choose "
                    "another schedule"};
+  if (!problem.weights.empty())
+    return Failure{"has weights of micro-batches; torch scales all alike, so "
+                   "weigh the losses in your loss function and leave "
+                   "weights(...) out"};
+  if (!problem.tied.empty())
+    return Failure{"has tied stages, of which torch's schedules know nothing; "
+                   "add up their gradients behind the schedule and leave "
+                   "tied(...) out"};
   addsSharding = addsReduce = !isOrder;
   for (int32_t r = 0; r < problem.numRanks; ++r) {
     const auto &insts = program.ranks[r].instructions;
     for (uint32_t i = 0; i < insts.size(); ++i) {
       const Op op = insts[i].op;
+      if (movesToRank(insts[i]) || insts[i].payload == Payload::Stash)
+        return Failure{"moves a stash between ranks; torch keeps it where it "
+                       "is, so choose a schedule that does, such as "
+                       "one_f_one_b",
+                       {r, i}};
       if (op != Op::Step && torchText(insts[i]).empty())
         return Failure{"has no form in torch's schedules; leave it out",
                        {r, i}};

@@ -14,14 +14,14 @@
 namespace penstock {
 
 /// The part that a simulation has found.
-static void fill(Estimate &result, const Problem &problem,
+static void fill(Estimate &result, const Program &program,
                  const Timing &timing) {
   result.runs = true;
   result.makespan = timing.makespan;
   result.span = timing.span;
   result.bubbleRate = timing.bubbleRate;
-  result.memory = memoryOf(problem, timing);
-  const std::vector<RankTraffic> traffic = trafficOf(problem);
+  result.memory = memoryOf(program.problem, timing);
+  const std::vector<RankTraffic> traffic = trafficOf(program);
   for (size_t r = 0; r < traffic.size(); ++r) {
     const RankTiming &rank = timing.ranks[r];
     result.peakActivations =
@@ -48,8 +48,11 @@ static std::string overLimit(const Estimate &result, int64_t limit) {
          std::to_string(limit) + ": parameters " +
          std::to_string(memory.parameters) + ", gradients " +
          std::to_string(memory.gradients) + ", optimizer " +
-         std::to_string(memory.optimizer) + ", activations " +
-         std::to_string(memory.activations);
+         std::to_string(memory.optimizer) +
+         (memory.versions > 0 ? ", further versions of weights " +
+                                    std::to_string(memory.versions)
+                              : "") +
+         ", activations " + std::to_string(memory.activations);
 }
 
 Estimate estimate(Result<Program> order, bool lower) {
@@ -60,6 +63,8 @@ Estimate estimate(Result<Program> order, bool lower) {
   }
   Program &program = *order;
   result.numStages = program.problem.numStages();
+  for (const Instruction &inst : program.ranks[0].instructions)
+    result.asynchronous |= inst.op == Op::Step && inst.microbatch >= 0;
   std::optional<Timing> timing;
   if (lower) {
     appendSteps(program);
@@ -74,7 +79,7 @@ Estimate estimate(Result<Program> order, bool lower) {
     timing = simulateOrder(program);
   }
   if (timing) {
-    fill(result, program.problem, *timing);
+    fill(result, program, *timing);
     result.reason = overLimit(result, program.problem.memory);
   } else if (result.reason.empty()) {
     const Status complete = checkActions(program);

@@ -4,18 +4,21 @@
 // happens: an action goes to its rank's list when it ends, a transfer to the
 // lists of both ranks as soon as its payload is there. All lists are
 // projections of one linear order of events, which therefore runs the program
-// (docs/lowering.md). Behind all that, gradients that several ranks have parts
-// of are added up.
+// (docs/lowering.md). A stash that the order moves to another rank travels when
+// the action before that ends. Behind all that, gradients that several ranks
+// have parts of are added up.
 //
 //===----------------------------------------------------------------------===//
 
 #include "penstock/Analysis/RunOrder.h"
+#include "penstock/Analysis/Simulate.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Program/Text.h"
 #include "penstock/Support/Memory.h"
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <queue>
 #include <span>
@@ -77,7 +80,8 @@ class Inserter {
 public:
   Inserter(const Program &order, const TransferOptions &options)
       : order(order), problem(order.problem), options(options), ticks(order),
-        index(problem), isPending(index.size(), 0), lists(order.ranks.size()),
+        index(problem), isPending(index.size(), 0),
+        isMoving(order.ranks.size(), 0), lists(order.ranks.size()),
         copied(order.ranks.size(), 0) {}
 
   Status run() {
@@ -107,6 +111,7 @@ private:
   Status runRounds();
   void copyTo(int32_t rank, uint32_t end);
   void addTransfer(const Tensor &tensor, int32_t from, int32_t to, bool joined);
+  void addMove(Site site);
   void flush();
 
   const Program &order;
@@ -116,6 +121,8 @@ private:
   const OrderIndex index;
   std::vector<uint8_t> isPending; ///< of the producer, by `index`
   std::vector<Pending> pending;
+  std::vector<Site> moves;       ///< of stashes, that stand behind all pending
+  std::vector<uint8_t> isMoving; ///< of each rank, whether it has such
   int64_t now = 0;
   std::vector<std::vector<Instruction>> lists;
   std::vector<uint32_t> copied; ///< instructions of the order already in lists
@@ -145,12 +152,15 @@ void Inserter::reserve() {
   std::vector<size_t> sizes(lists.size());
   for (size_t rank = 0; rank < lists.size(); ++rank) {
     sizes[rank] += order.ranks[rank].instructions.size();
-    for (const Instruction &inst : order.ranks[rank].instructions)
+    for (const Instruction &inst : order.ranks[rank].instructions) {
       forEachTransfer(inst,
                       [&](const Tensor &, int32_t from, int32_t to, size_t) {
                         ++sizes[from];
                         ++sizes[to];
                       });
+      if (movesToRank(inst))
+        ++sizes[inst.peer];
+    }
   }
   for (size_t rank = 0; rank < lists.size(); ++rank) {
     lists[rank].reserve(sizes[rank]);
@@ -162,7 +172,7 @@ void Inserter::reserve() {
 /// so that opposite ones of a pair become neighbours.
 void Inserter::addItem(const PlayedItem<int64_t> &item) {
   const auto &list = order.ranks[item.rank].instructions;
-  bool needed = item.endTime > now;
+  bool needed = item.endTime > now || isMoving[item.rank];
   for (uint32_t i = item.begin; i < item.end && !needed; ++i)
     forEachPredecessor(index, list[i], [&](size_t producer, int32_t) {
       needed |= isPending[producer] != 0;
@@ -180,11 +190,20 @@ void Inserter::addItem(const PlayedItem<int64_t> &item) {
            static_cast<uint64_t>(from > to) << 63 | pending.size(), tensor});
       isPending[producer] = 1;
     });
+  for (uint32_t &i = copied[item.rank]; i < list.size() && movesToRank(list[i]);
+       ++i) {
+    moves.push_back({item.rank, i});
+    isMoving[item.rank] = 1;
+  }
 }
 
 void Inserter::copyTo(int32_t rank, uint32_t end) {
   for (; copied[rank] < end; ++copied[rank]) {
     Instruction inst = order.ranks[rank].instructions[copied[rank]];
+    if (movesToRank(inst)) {
+      addMove({rank, copied[rank]});
+      continue;
+    }
     inst.numWaits = 0;
     inst.firstWait = 0;
     lists[rank].push_back(inst);
@@ -194,8 +213,7 @@ void Inserter::copyTo(int32_t rank, uint32_t end) {
 void Inserter::addTransfer(const Tensor &tensor, int32_t from, int32_t to,
                            bool joined) {
   Instruction inst;
-  inst.payload = tensor.kind == TensorKind::Activation ? Payload::Activation
-                                                       : Payload::Gradient;
+  inst.payload = payloadOf(tensor.kind);
   inst.stage = tensor.stage;
   inst.microbatch = tensor.microbatch;
   inst.bytes = bytesOf(problem, tensor);
@@ -208,6 +226,17 @@ void Inserter::addTransfer(const Tensor &tensor, int32_t from, int32_t to,
   lists[to].push_back(inst);
   ++statistics.transfers;
   statistics.groups += joined;
+}
+
+/// Stashes move one after the other: in a group, one that goes and one that
+/// comes would both be there.
+void Inserter::addMove(Site site) {
+  const Instruction &move =
+      order.ranks[site.rank].instructions[site.instruction];
+  const bool goes = move.op == Op::Offload;
+  addTransfer({TensorKind::Stash, move.stage, move.microbatch},
+              goes ? site.rank : move.peer, goes ? move.peer : site.rank,
+              /*joined=*/false);
 }
 
 void Inserter::flush() {
@@ -226,6 +255,11 @@ void Inserter::flush() {
     addTransfer(transfer.tensor, from, to, joined);
   }
   pending.clear();
+  for (Site move : moves) {
+    addMove(move);
+    isMoving[move.rank] = 0;
+  }
+  moves.clear();
 }
 
 /// The ranks take turns, smallest first. One that cannot go on has no turn
@@ -328,9 +362,9 @@ static Status checkSteps(const Program &order,
 
 /// Behind the last action of each rank: one more event of the linear order for
 /// each sum.
-static void addSums(Program &program, std::vector<GradientSum> sums) {
+static void addSums(Program &program, const std::vector<GradientSum> &sums) {
   std::vector<std::vector<Instruction>> added(program.ranks.size());
-  for (GradientSum &sum : sums) {
+  for (const GradientSum &sum : sums) {
     Instruction inst;
     inst.op = sum.op;
     inst.comm = kSumComm;
@@ -339,7 +373,7 @@ static void addSums(Program &program, std::vector<GradientSum> sums) {
     inst.bytes = sum.bytes;
     for (int32_t rank : sum.ranks)
       added[rank].push_back(inst);
-    program.rankSets.push_back(std::move(sum.ranks));
+    program.rankSets.push_back(sum.ranks);
   }
   for (size_t r = 0; r < added.size(); ++r) {
     auto &list = program.ranks[r].instructions;
@@ -347,6 +381,53 @@ static void addSums(Program &program, std::vector<GradientSum> sums) {
                 added[r].end());
   }
   numberRankSets(program);
+}
+
+static Result<TransferStatistics>
+insertAs(TransferPlacement placement, Program &order, TransferOptions options,
+         const std::vector<GradientSum> &sums) {
+  options.placement = placement;
+  Inserter inserter(order, options);
+  if (Status status = inserter.run(); !status)
+    return status.failure();
+  auto lists = inserter.takeLists();
+  for (size_t rank = 0; rank < lists.size(); ++rank)
+    order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}};
+  addSums(order, sums);
+  return inserter.statistics;
+}
+
+/// When the last action ends on a device with a transfer queue.
+static double makespanOf(Program program) {
+  double makespan = std::numeric_limits<double>::infinity();
+  if (!planBuffers(program))
+    return makespan;
+  const std::optional<Timing> timing = playProgram(program);
+  if (!timing)
+    return makespan;
+  makespan = 0;
+  for (size_t r = 0; r < program.ranks.size(); ++r)
+    for (uint32_t i = 0;
+         const Instruction &inst : program.ranks[r].instructions)
+      if (const double end = timing->end[r][i++]; isAction(inst.op))
+        makespan = std::max(makespan, end);
+  return makespan;
+}
+
+static Result<TransferStatistics>
+insertFastest(Program &order, const TransferOptions &options,
+              const std::vector<GradientSum> &sums) {
+  Program other = order;
+  Result<TransferStatistics> byTime =
+      insertAs(TransferPlacement::Time, order, options, sums);
+  if (!byTime)
+    return byTime;
+  Result<TransferStatistics> asTorch =
+      insertAs(TransferPlacement::Torch, other, options, sums);
+  if (!asTorch || makespanOf(order) <= makespanOf(other))
+    return byTime;
+  order = std::move(other);
+  return asTorch;
 }
 
 Result<TransferStatistics> insertTransfers(Program &order,
@@ -357,17 +438,21 @@ Result<TransferStatistics> insertTransfers(Program &order,
                    "only"};
   if (Status status = checkActions(order); !status)
     return status.failure();
-  std::vector<GradientSum> sums = gradientSums(order.problem);
+  if (Status status = checkMoves(order); !status) {
+    const Failure &failure = status.failure();
+    const Site site = failure.site;
+    return Failure{
+        quoted(order.ranks[site.rank].instructions[site.instruction]) + ' ' +
+            failure.message,
+        site};
+  }
+  const std::vector<GradientSum> sums = gradientSums(order.problem);
   if (Status status = checkSteps(order, sums); !status)
     return status.failure();
-  Inserter inserter(order, options);
-  if (Status status = inserter.run(); !status)
-    return status.failure();
-  auto lists = inserter.takeLists();
-  for (size_t rank = 0; rank < lists.size(); ++rank)
-    order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}};
-  addSums(order, std::move(sums));
-  return inserter.statistics;
+  if (options.placement == TransferPlacement::Fastest &&
+      order.problem.link != Link())
+    return insertFastest(order, options, sums);
+  return insertAs(options.placement, order, options, sums);
 }
 
 } // namespace penstock

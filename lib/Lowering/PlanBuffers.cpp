@@ -62,10 +62,14 @@ public:
 private:
   /// Slots of one size. Those from `head` on are free, the first of them
   /// longest.
+  struct FreeSlot {
+    double time; ///< when it is free
+    int32_t slot;
+  };
   struct SizeClass {
     int64_t bytes = 0;
     int32_t numSlots = 0;
-    std::vector<int32_t> freed;
+    std::vector<FreeSlot> freed;
     size_t head = 0;
   };
   /// A slot that is free at a time.
@@ -127,7 +131,8 @@ std::vector<int32_t> SlotPlanner::plan(RankProgram &rank, const Usage &usage,
            k < ending.size() &&
            (!timed || ending[k].time <= start[begin] * kSlack);
            ++k)
-        classes[ending[k].sizeClass].freed.push_back(ending[k].slot);
+        classes[ending[k].sizeClass].freed.push_back(
+            {ending[k].time, ending[k].slot});
     }
     for (; next < ranges.size() && ranges[next].first == begin; ++next) {
       int32_t &sizeClass = classOf(ranges[next]);
@@ -136,8 +141,11 @@ std::vector<int32_t> SlotPlanner::plan(RankProgram &rank, const Usage &usage,
         classes.emplace_back().bytes = sizes[sizeIndexOf(ranges[next])];
       }
       SizeClass &slots = classes[sizeClass];
-      slotOf[next] = slots.head < slots.freed.size() ? slots.freed[slots.head++]
-                                                     : slots.numSlots++;
+      // Something before it in the list may have started later.
+      const bool isFree =
+          slots.head < slots.freed.size() &&
+          (!timed || slots.freed[slots.head].time <= start[begin] * kSlack);
+      slotOf[next] = isFree ? slots.freed[slots.head++].slot : slots.numSlots++;
     }
     for (uint32_t i = begin; i < stop; ++i)
       for (int32_t range : list[i].slots)
@@ -376,7 +384,9 @@ static void addWait(RankProgram &rank, uint32_t head, uint32_t before) {
 }
 
 /// Moves transfers to their queue, gives every live range a slot of its own,
-/// and makes whoever reads it on another queue wait for the one who wrote it.
+/// and makes whoever reads it on another queue wait for the one who wrote it. A
+/// stash that comes back waits for the action before it: it is away because
+/// there is no room for it earlier.
 static Status spread(const Problem &problem, LiveRangeFinder &finder,
                      RankProgram &rank, int32_t number,
                      const BufferOptions &options,
@@ -397,21 +407,27 @@ static Status spread(const Problem &problem, LiveRangeFinder &finder,
   std::vector<uint32_t> writers; // of each live range
   rank.waits.clear();
   rank.times.clear();
-  uint32_t head = 0;
+  uint32_t head = 0, lastAction = kNoInstruction;
   ranges = finder.run(list, [&](uint32_t i, const Access &access,
                                 int32_t range) {
     if (!list[i].joined)
       head = i;
+    if (isAction(list[i].op))
+      lastAction = i;
     list[i].slots[access.role] = range;
+    const Tensor &tensor = access.tensor;
+    if (list[i].op == Op::Recv && tensor.kind == TensorKind::Stash &&
+        problem.rankOf(tensor.stage, tensor.microbatch) == number &&
+        lastAction != kNoInstruction)
+      addWait(rank, head, lastAction);
     if (access.mode == Access::Write)
       writers.push_back(i);
     else if (range != kNoSlot && list[writers[range]].queue != list[i].queue)
       addWait(rank, head, writers[range]);
     if (range != kNoSlot || failure)
       return;
-    const std::string tensor = describe(access.tensor);
-    failure = Failure{tensor + " is not on rank " + std::to_string(number) +
-                          " when " + quoted(list[i]) +
+    failure = Failure{describe(tensor) + " is not on rank " +
+                          std::to_string(number) + " when " + quoted(list[i]) +
                           " reads it; insert what computes or receives it "
                           "before",
                       {number, i}};
@@ -424,11 +440,14 @@ static Status spread(const Problem &problem, LiveRangeFinder &finder,
   return success();
 }
 
-/// Whether some transfer takes time.
-static bool transfersTakeTime(const Program &program) {
+/// Whether a slot can be free in the list before it is in time: where a
+/// transfer takes time, and where a rank gives a stash back while it works on
+/// something else.
+static bool needsTimes(const Program &program) {
   for (const RankProgram &rank : program.ranks)
     for (const Instruction &inst : rank.instructions)
-      if (isTransfer(inst.op) && program.problem.link.time(inst.bytes) > 0)
+      if (isTransfer(inst.op) && (inst.payload == Payload::Stash ||
+                                  program.problem.link.time(inst.bytes) > 0))
         return true;
   return false;
 }
@@ -447,7 +466,7 @@ Result<BufferStatistics> planBuffers(Program &program,
 
   // When everything would happen if no slot were used twice.
   std::optional<Timing> timing;
-  if (transfersTakeTime(program)) {
+  if (needsTimes(program)) {
     timing = playProgram(program);
     if (!timing)
       return Failure{"the program deadlocks, so that its buffers cannot be "

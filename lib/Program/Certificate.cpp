@@ -63,8 +63,8 @@ static Meeting meetingOf(const Program &program, int32_t rank,
 
 Status penstock::checkCertificate(const Program &program) {
   std::map<Meeting, std::map<int32_t, std::vector<Occurrence>>> meetings;
-  constexpr size_t kQueues = 256, kComms = 1 << 16;
-  std::vector<Site> last(kQueues + kComms); // the item before, on each
+  constexpr size_t kQueues = 256;
+  std::vector<Site> last(kQueues); // the item before, on each; then of comms
 
   for (int32_t r = 0; r < static_cast<int32_t>(program.ranks.size()); ++r) {
     const auto &[insts, waits, slotBytes, times] = program.ranks[r];
@@ -88,6 +88,8 @@ Status penstock::checkCertificate(const Program &program) {
           return refuse(r, i, "it is not later than what it waits for");
       if (!usesComm(inst.op))
         continue;
+      if (last.size() <= kQueues + inst.comm)
+        last.resize(kQueues + inst.comm + 1);
       if (!isLater(kQueues + inst.comm))
         return refuse(
             r, i, "it is not later than the item before on its communicator");

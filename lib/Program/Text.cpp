@@ -56,6 +56,8 @@ std::string_view name(Payload payload) {
     return "activation";
   case Payload::Gradient:
     return "gradient";
+  case Payload::Stash:
+    return "stash";
   case Payload::None:
     break;
   }
@@ -169,8 +171,9 @@ void writeHead(Writer &os, const Instruction &inst) {
     os << ' ' << inst.stage;
   if (inst.microbatch >= 0)
     os << " mb " << inst.microbatch;
-  if (isTransfer(inst.op))
-    os << (inst.op == Op::Send ? " to " : " from ") << inst.peer;
+  if (isTransfer(inst.op) || movesToRank(inst))
+    os << (inst.op == Op::Send || inst.op == Op::Offload ? " to " : " from ")
+       << inst.peer;
 }
 
 void writeProblem(Writer &os, const Problem &problem) {

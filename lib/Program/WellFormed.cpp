@@ -110,6 +110,11 @@ std::string checkWeights(const Problem &problem) {
     if (std::string fault = checkNumber("its weight", problem.weights[mb]);
         !fault.empty())
       return text("micro-batch ", mb, ": ", fault);
+  if (!problem.weights.empty() &&
+      std::all_of(problem.weights.begin(), problem.weights.end(),
+                  [](double weight) { return weight == 0; }))
+    return "the weights of all micro-batches are 0, so that nothing would be "
+           "learnt; give one a weight, or drop them";
   return {};
 }
 
@@ -370,11 +375,11 @@ private:
                        " and no stage; name the stage too"));
 
     if (isTransfer(inst.op)) {
-      if (inst.payload != Payload::Activation &&
-          inst.payload != Payload::Gradient)
-        return fail(
-            text("the payload is ", unsigned(inst.payload),
-                 "; a transfer moves an activation (1) or a gradient (2)"));
+      if (inst.payload == Payload::None ||
+          static_cast<unsigned>(inst.payload) >= kNumPayloads)
+        return fail(text("the payload is ", unsigned(inst.payload),
+                         "; a transfer moves an activation (1), a gradient (2) "
+                         "or a stash (3)"));
       if (inst.peer == rank)
         return fail("is a transfer of the rank with itself; use the tensor "
                     "where it is");
@@ -383,6 +388,13 @@ private:
     if (inst.payload != Payload::None)
       return fail(text("has payload ", unsigned(inst.payload),
                        "; only transfers have one"));
+    if (inst.op == Op::Offload || inst.op == Op::Reload) {
+      if (inst.peer == rank)
+        return fail("moves a stash to the rank on which it is; name another "
+                    "rank, or none for host memory");
+      return checkIndex("rank of the stash", Has::Maybe, inst.peer,
+                        program.problem.numRanks);
+    }
     if (!isCollective(inst.op))
       return checkIndex("peer", Has::No, inst.peer, 0);
     const int32_t numSets = static_cast<int32_t>(program.rankSets.size());

@@ -131,6 +131,7 @@ static constexpr Entry kForms[] = {
     {"naive", 1, naiveForm, ""},
     {"gpipe", 1, flush, ""},
     {"one_f_one_b", 1, flush, ""},
+    {"bpipe", 1, flush, ""},
     {"interleaved_1f1b", 0, flush, ""},
     {"breadth_first", 0, flush, ""},
     {"zb_h1", 1, zbH1Form, "W <= F"},

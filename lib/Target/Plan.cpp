@@ -168,8 +168,18 @@ FailureOr<Plan> makePlan(ScheduleOp op, const PlanOptions &options) {
            failure();
   for (RankOp rank : llvm::make_early_inc_range(body.getOps<RankOp>()))
     rank.erase();
+  // These belong to the spec's own family.
   op.setChains({});
+  op.setSlices(-1);
   op.setFamilyAttr({});
+  if (!op.getTiedStages().empty()) {
+    emitWarning(op.getLoc())
+        << "schedule @" << op.getSymName()
+        << ": tied(...) numbers stages, which are others in every family, and "
+           "is left out here; their sum takes no time in these figures";
+    op.setTiedStages({});
+    op.setTiedSizes({});
+  }
   FailureOr<llvm::SetVector<Family>> families = candidates(op, options);
   // What is wrong without a family is wrong with each.
   if (failed(families) ||
@@ -264,8 +274,18 @@ static void printTable(raw_ostream &os,
 
 /// Where the memory of the ranks goes; neighbours that are equal share a row.
 static void printMemory(raw_ostream &os, ArrayRef<RankMemory> memory) {
+  const bool hasVersions = llvm::any_of(
+      memory, [](const RankMemory &rank) { return rank.versions > 0; });
   std::vector<std::vector<std::string>> table = {
-      {"rank", "parameters", "gradients", "optimizer", "activations", "total"}};
+      {"rank", "parameters", "gradients", "optimizer"}};
+  auto addCells = [&](const std::string &versions,
+                      const std::string &activations,
+                      const std::string &total) {
+    if (hasVersions)
+      table.back().push_back(versions);
+    table.back().insert(table.back().end(), {activations, total});
+  };
+  addCells("old weights", "activations", "total");
   for (size_t first = 0, end; first < memory.size(); first = end) {
     const RankMemory &rank = memory[first];
     for (end = first + 1; end < memory.size() && memory[end] == rank; ++end)
@@ -274,8 +294,9 @@ static void printMemory(raw_ostream &os, ArrayRef<RankMemory> memory) {
         {std::to_string(first) +
              (end > first + 1 ? ".." + std::to_string(end - 1) : ""),
          formatBytes(rank.parameters), formatBytes(rank.gradients),
-         formatBytes(rank.optimizer), formatBytes(rank.activations),
-         formatBytes(rank.total())});
+         formatBytes(rank.optimizer)});
+    addCells(formatBytes(rank.versions), formatBytes(rank.activations),
+             formatBytes(rank.total()));
   }
   printTable(os, table);
 }
@@ -312,6 +333,14 @@ void printPlan(raw_ostream &os, const Plan &plan) {
   }
   if (table.size() > 1) {
     printTable(os, table);
+    std::string asynchronous;
+    for (const PlanRow &row : plan.rows)
+      if (row.estimate.feasible() && row.estimate.asynchronous)
+        asynchronous += (asynchronous.empty() ? "" : ", ") + row.schedule;
+    if (!asynchronous.empty())
+      os << "\nUpdate weights while micro-batches are in the pipe, which is "
+            "another training than that of the others: "
+         << asynchronous << '\n';
     os << "\nMemory of " << plan.rows.front().schedule << ":\n\n";
     printMemory(os, plan.rows.front().estimate.memory);
   }
@@ -351,12 +380,14 @@ json::Value planToJson(const Plan &plan) {
       memory.push_back(json::Object{{"parameters", rank.parameters},
                                     {"gradients", rank.gradients},
                                     {"optimizer", rank.optimizer},
+                                    {"versions", rank.versions},
                                     {"activations", rank.activations}});
     rows.push_back(json::Object{
         {"schedule", row.schedule},
         {"feasible", e.feasible()},
         {"reason", orNull(!e.feasible(), e.reason)},
         {"stages", orNull(e.runs, e.numStages)},
+        {"asynchronous", orNull(e.runs, e.asynchronous)},
         {"makespan", orNull(e.runs, e.makespan)},
         {"span", orNull(e.runs, e.span)},
         {"bubble_rate", orNull(e.runs, e.bubbleRate)},

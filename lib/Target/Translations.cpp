@@ -2,6 +2,7 @@
 
 #include "penstock/Target/Translations.h"
 #include "penstock/Analysis/Certify.h"
+#include "penstock/Analysis/ChromeTrace.h"
 #include "penstock/Analysis/Svg.h"
 #include "penstock/Analysis/Timeline.h"
 #include "penstock/Analysis/Verify.h"
@@ -24,81 +25,61 @@ namespace penstock::pipe {
 using llvm::failure;
 using llvm::success;
 
-/// Picks one of several schedules.
-static llvm::cl::opt<std::string> &scheduleName() {
-  static llvm::cl::opt<std::string> option(
+namespace {
+/// The command line of the translations.
+struct CommandLine {
+  llvm::cl::opt<std::string> schedule{
       "schedule",
-      llvm::cl::desc("Schedule to translate, when the input has "
-                     "several"),
-      llvm::cl::value_desc("name"));
-  return option;
-}
-
-/// Width of a timeline.
-static llvm::cl::opt<unsigned> &columns() {
-  static llvm::cl::opt<unsigned> option(
+      llvm::cl::desc("Schedule to translate, when the input has several"),
+      llvm::cl::value_desc("name")};
+  llvm::cl::opt<unsigned> columns{
       "columns", llvm::cl::desc("Longest line of --pipe-to-text"),
-      llvm::cl::init(160));
-  return option;
-}
-
-/// How a picture looks.
-static llvm::cl::opt<unsigned> &svgWidth() {
-  static llvm::cl::opt<unsigned> option(
+      llvm::cl::init(160)};
+  llvm::cl::opt<bool> criticalPath{
+      "critical-path", llvm::cl::desc("List the critical path below the "
+                                      "timeline of --pipe-to-text")};
+  llvm::cl::opt<bool> reportMemory{
+      "report-memory", llvm::cl::desc("Write what every rank holds over time "
+                                      "into --pipe-to-report")};
+  llvm::cl::opt<unsigned> svgWidth{
       "svg-width",
       llvm::cl::desc("Largest width of --pipe-to-svg in pixels, at least 320"),
-      llvm::cl::init(SvgOptions().width));
-  return option;
-}
-static llvm::cl::opt<bool> &svgTransfers() {
-  static llvm::cl::opt<bool> option(
+      llvm::cl::init(SvgOptions().width)};
+  llvm::cl::opt<bool> svgTransfers{
       "svg-transfers",
-      llvm::cl::desc("Draw an arrow for each transfer in --pipe-to-svg"));
-  return option;
-}
-
-/// How torch issues the transfers of a schedule.
-static llvm::cl::opt<Fifo> &fifo() {
-  static llvm::cl::opt<Fifo> option(
+      llvm::cl::desc("Draw an arrow for each transfer in --pipe-to-svg")};
+  llvm::cl::opt<Fifo> fifo{
       "fifo", llvm::cl::desc("What the transfers of --torch-csv-to-pipe share"),
       llvm::cl::values(
           clEnumValN(Fifo::Rank, "rank", "one FIFO per rank (default)"),
           clEnumValN(Fifo::Pair, "pair", "one FIFO per pair of ranks"),
           clEnumValN(Fifo::Edge, "edge", "one FIFO per directed edge")),
-      llvm::cl::init(Fifo::Rank));
-  return option;
-}
-
-/// Whether torch's idle cells are written.
-static llvm::cl::opt<bool> &torchBlanks() {
-  static llvm::cl::opt<bool> option(
-      "torch-blanks",
-      llvm::cl::desc("Write torch's idle cells into an order, with "
-                     "--pipe-to-torch-csv"));
-  return option;
-}
-
-/// How far ahead torch gathers parameters.
-static llvm::cl::opt<unsigned> &torchActiveStages() {
-  static llvm::cl::opt<unsigned> option(
+      llvm::cl::init(Fifo::Rank)};
+  llvm::cl::opt<bool> torchBlanks{
+      "torch-blanks", llvm::cl::desc("Write torch's idle cells into an order, "
+                                     "with --pipe-to-torch-csv")};
+  llvm::cl::opt<unsigned> torchActiveStages{
       "torch-active-stages",
       llvm::cl::desc("Stages that a rank keeps unsharded in the program of "
                      "--pipe-to-torch-csv (torch's max_active_stages)"),
-      llvm::cl::init(TorchCsvOptions().activeStages));
-  return option;
-}
-static llvm::cl::opt<std::string> &torchLookahead() {
-  static llvm::cl::opt<std::string> option(
+      llvm::cl::init(TorchCsvOptions().activeStages)};
+  llvm::cl::opt<std::string> torchLookahead{
       "torch-unshard-lookahead",
       llvm::cl::desc("How many of them are unsharded ahead: full, auto or a "
                      "number"),
-      llvm::cl::init("full"));
-  return option;
+      llvm::cl::init("full")};
+};
+} // namespace
+
+/// Made when the translations are registered, and not in tools without them.
+static CommandLine &commandLine() {
+  static CommandLine options;
+  return options;
 }
 
 /// The order or program of the module.
 static FailureOr<ExtractedProgram> extract(Operation *module) {
-  FailureOr<ScheduleOp> schedule = findSchedule(module, scheduleName());
+  FailureOr<ScheduleOp> schedule = findSchedule(module, commandLine().schedule);
   if (failed(schedule))
     return failure();
   FailureOr<ExtractedProgram> extracted = extractProgram(*schedule);
@@ -133,8 +114,11 @@ static LogicalResult toReport(Operation *module, raw_ostream &os) {
   FailureOr<ExtractedProgram> extracted = extract(module);
   if (failed(extracted))
     return failure();
-  os << llvm::formatv("{0:2}\n", reportOf(extracted->program,
-                                          extracted->schedule.getSymName()));
+  ReportOptions options;
+  options.memory = commandLine().reportMemory;
+  os << llvm::formatv(
+      "{0:2}\n",
+      reportOf(extracted->program, extracted->schedule.getSymName(), options));
   return success();
 }
 
@@ -171,7 +155,21 @@ static LogicalResult toText(Operation *module, raw_ostream &os) {
   const Program &program = extracted->program;
   os << titleOf(extracted->schedule) << ": " << describeTiming(program, *timing)
      << '\n'
-     << renderTimeline(program, *timing, columns());
+     << renderTimeline(program, *timing, commandLine().columns);
+  if (commandLine().criticalPath)
+    os << renderCriticalPath(program, criticalPath(program, *timing));
+  return success();
+}
+
+static LogicalResult toChromeTrace(Operation *module, raw_ostream &os) {
+  FailureOr<ExtractedProgram> extracted = extract(module);
+  if (failed(extracted))
+    return failure();
+  FailureOr<Timing> timing = simulate(*extracted);
+  if (failed(timing))
+    return failure();
+  writeChromeTrace(extracted->program, *timing,
+                   [&](std::string_view text) { os << text; });
   return success();
 }
 
@@ -185,8 +183,8 @@ static LogicalResult toSvg(Operation *module, raw_ostream &os) {
   ScheduleOp op = extracted->schedule;
   SvgOptions options;
   options.title = titleOf(op);
-  options.transfers = svgTransfers();
-  options.width = svgWidth();
+  options.transfers = commandLine().svgTransfers;
+  options.width = commandLine().svgWidth;
   Result<std::string> svg = renderSvg(extracted->program, *timing, options);
   if (!svg)
     return emitError(op.getLoc())
@@ -228,12 +226,13 @@ torchOptions(const ExtractedProgram &extracted) {
            << "schedule @" << schedule.getSymName() << ": ";
   };
   TorchCsvOptions options;
-  if (torchActiveStages() < 1 || torchActiveStages() > unsigned(kMaxStages))
+  if (commandLine().torchActiveStages < 1 ||
+      commandLine().torchActiveStages > unsigned(kMaxStages))
     return fail() << "--torch-active-stages must be 1 to " << kMaxStages
-                  << ", got " << torchActiveStages().getValue(),
+                  << ", got " << commandLine().torchActiveStages.getValue(),
            failure();
-  options.activeStages = static_cast<int32_t>(torchActiveStages());
-  const StringRef lookahead = torchLookahead();
+  options.activeStages = static_cast<int32_t>(commandLine().torchActiveStages);
+  const StringRef lookahead = commandLine().torchLookahead.getValue();
   if (lookahead == "auto")
     options.lookahead = TorchCsvOptions::kByRank;
   else if (lookahead != "full" &&
@@ -243,7 +242,7 @@ torchOptions(const ExtractedProgram &extracted) {
                      "from 1 on, got '"
                   << lookahead << "'",
            failure();
-  if (!torchBlanks())
+  if (!commandLine().torchBlanks)
     return options;
   if (!extracted.program.isOrder())
     return fail() << "--torch-blanks: only orders have idle cells in torch's "
@@ -302,7 +301,7 @@ static OwningOpRef<Operation *> fromTorchCsv(StringRef source,
     return fail(describeCell(*table, status.failure().site) + ": " +
                 status.message());
   if (table->format == TorchFormat::ComputeComms)
-    if (status = setFifos(program, fifo()); !status)
+    if (status = setFifos(program, commandLine().fifo); !status)
       return fail(describeCell(*table, status.failure().site) + ": " +
                   status.message());
   OwningOpRef<ModuleOp> module = ModuleOp::create(loc);
@@ -332,14 +331,7 @@ static OwningOpRef<Operation *> fromProgram(StringRef source,
 
 void penstock::registerTranslations() {
   using namespace pipe;
-  scheduleName();
-  columns();
-  svgWidth();
-  svgTransfers();
-  fifo();
-  torchBlanks();
-  torchActiveStages();
-  torchLookahead();
+  commandLine();
   auto dialects = [](DialectRegistry &registry) {
     registry.insert<PipeDialect>();
   };
@@ -352,6 +344,10 @@ void penstock::registerTranslations() {
   TranslateFromMLIRRegistration("pipe-to-svg",
                                 "Draw a simulated timeline as a picture (SVG)",
                                 toSvg, dialects);
+  TranslateFromMLIRRegistration(
+      "pipe-to-chrome-trace",
+      "Write a simulated timeline for chrome://tracing and Perfetto (JSON)",
+      toChromeTrace, dialects);
   TranslateFromMLIRRegistration("pipe-to-report",
                                 "Write time, memory and verdicts as JSON",
                                 toReport, dialects);

@@ -223,7 +223,12 @@ Status checkStages(const Problem &problem, int32_t numLayers,
         why = where + "the program plans " + std::to_string(planned) +
               " bytes of " + what + ", the model needs " +
               std::to_string(needed) +
-              "; take the pipe.model that penstock-run --print-model prints";
+              (problem.slices > 1 && planned < needed
+                   ? " for a slice, of which it rounds every tensor up to 64 "
+                     "bytes; make samples a multiple of " +
+                         std::to_string(16 * int64_t(problem.slices))
+                   : "; take the pipe.model that penstock-run --print-model "
+                     "prints");
     };
     std::string why;
     // Nobody reads the output of the last stage.

@@ -562,6 +562,19 @@ TEST(Run, LossThatIsNotFiniteEndsTheRun) {
   }
 }
 
+TEST(Run, LossOfAStepThatIsNotFiniteEndsTheRun) {
+  Program program = makeGPipe(2, 2);
+  program.problem.weights = {1e308, 1e308};
+  Hooks hooks;
+  hooks.onLoss = [](double loss) { return std::isnan(loss) ? loss : 1; };
+  const RunReport report = runToError(program, ErrorKind::NotFinite, hooks);
+  EXPECT_TRUE(contains(report.error.message,
+                       "step 0: the losses of all micro-batches, each finite, "
+                       "add up to more than a number can be; lower their "
+                       "weights"))
+      << report.error.message;
+}
+
 TEST(Run, LossWithoutForwardOfTheLastStageSaysSo) {
   Program program = makeGPipe(2, 1);
   Instruction &forward = program.ranks[1].instructions[1];

@@ -18,12 +18,12 @@
 // PIPELINE-NEXT:   pipe.schedule(
 // PIPELINE-NEXT:     pipe-generate-order{split-backward=false},
 // PIPELINE-NEXT:     pipe-verify,
-// PIPELINE-NEXT:     pipe-insert-transfers{group=true placement=time},
+// PIPELINE-NEXT:     pipe-insert-transfers{group=true placement=fastest},
 // PIPELINE-NEXT:     pipe-plan-buffers{transfer-queue=2},
 // PIPELINE-NEXT:     pipe-verify
 // PIPELINE-NEXT:   )
 // PIPELINE-NEXT: )
-// RUN: penstock-opt %s --pass-pipeline="builtin.module(pipe-partition-layers{microbatches=3 ranks=-1 schedule={one_f_one_b<split_backward = true>}},pipe.schedule(pipe-generate-order{split-backward=false},pipe-verify,pipe-insert-transfers{group=true placement=time},pipe-plan-buffers{transfer-queue=2},pipe-verify))" -o %t.4.mlir
+// RUN: penstock-opt %s --pass-pipeline="builtin.module(pipe-partition-layers{microbatches=3 ranks=-1 schedule={one_f_one_b<split_backward = true>}},pipe.schedule(pipe-generate-order{split-backward=false},pipe-verify,pipe-insert-transfers{group=true placement=fastest},pipe-plan-buffers{transfer-queue=2},pipe-verify))" -o %t.4.mlir
 // RUN: diff %t.3.mlir %t.4.mlir
 
 // CHECK-LABEL: pipe.schedule @train

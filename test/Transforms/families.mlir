@@ -22,6 +22,15 @@ pipe.schedule @gpipe ranks(2) microbatches(2) using(#pipe.gpipe<descending = tru
 // CHECK-NEXT:    backward 0 mb 0
 pipe.schedule @eager ranks(2) microbatches(4) using(#pipe.one_f_one_b<eager = true>)
 
+// CHECK-LABEL: pipe.schedule @bpipe
+// CHECK:         forward 0 mb 2
+// CHECK-NEXT:    offload 0 mb 2 to 3
+// CHECK-NEXT:    forward 0 mb 3
+// CHECK:         backward_weight 0 mb 1
+// CHECK-NEXT:    reload 0 mb 2 from 3
+// CHECK-NEXT:    backward_input 0 mb 2
+pipe.schedule @bpipe ranks(4) microbatches(4) using(#pipe.bpipe<split_backward = true>)
+
 // CHECK-LABEL: pipe.schedule @pipedream
 // CHECK:       rank 1 {
 // CHECK-NEXT:    forward 1 mb 0

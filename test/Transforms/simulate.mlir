@@ -1,6 +1,6 @@
 // RUN: penstock-opt %s --pipe-simulate --split-input-file --verify-diagnostics
 
-// expected-remark @below {{order @order: makespan 6.0, span 6.0, bubble rate 0.5; at most 1 activations and 16 bytes on a rank}}
+// expected-remark @below {{order @order: makespan 6.0, span 6.0, bubble rate 0.5; at most 1 activations and 16 bytes on a rank; critical path: F 2.0, B 4.0}}
 pipe.schedule @order ranks(2) microbatches(1) bytes(#pipe.bytes<stash = 16>) {
   rank 0 {
     forward 0 mb 0
@@ -15,7 +15,7 @@ pipe.schedule @order ranks(2) microbatches(1) bytes(#pipe.bytes<stash = 16>) {
 // -----
 
 // The transfers cost 0.5 each.
-// expected-remark @below {{program @program: makespan 7.0, span 7.0}}
+// expected-remark @below {{program @program: makespan 7.0, span 7.0, bubble rate 0.571429; at most 1 activations and 0 bytes on a rank; critical path: F 2.0, B 4.0, transfers 1.0}}
 pipe.schedule @program ranks(2) microbatches(1) link(#pipe.link<latency = 0.5>) {
   rank 0 {
     forward 0 mb 0

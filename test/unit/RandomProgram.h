@@ -67,7 +67,7 @@ private:
         problem.chains.push_back(below(numChains));
     if (chance(3))
       for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
-        problem.weights.push_back(number());
+        problem.weights.push_back(1 + number());
     if (chance(3))
       problem.overlap = static_cast<double>(below(5)) / 4;
     for (int32_t s = 0; chance(2); ++s) { // neighbours, and one further on
@@ -158,7 +158,7 @@ private:
 
   Instruction transfer(int32_t rank) {
     Instruction inst = named(chance(2) ? Op::Send : Op::Recv);
-    inst.payload = chance(2) ? Payload::Activation : Payload::Gradient;
+    inst.payload = static_cast<Payload>(1 + below(kNumPayloads - 1));
     inst.peer = below(program.problem.numRanks - 1);
     inst.peer += inst.peer >= rank;
     inst.comm = chance(2) ? 0 : below(4);
@@ -193,11 +193,15 @@ private:
     return inst;
   }
 
-  Instruction other(int32_t) {
+  Instruction other(int32_t rank) {
     Instruction inst =
         named(static_cast<Op>(static_cast<int>(Op::ReduceGrad) +
                               below(int(Op::Step) + 1 - int(Op::ReduceGrad))));
     const bool perMicrobatch = inst.op == Op::Offload || inst.op == Op::Reload;
+    if (perMicrobatch && program.problem.numRanks > 1 && chance(2)) {
+      inst.peer = below(program.problem.numRanks - 1);
+      inst.peer += inst.peer >= rank;
+    }
     if (!perMicrobatch && chance(2))
       inst.microbatch = -1;
     if (inst.op == Op::Step && inst.microbatch < 0 && chance(2))

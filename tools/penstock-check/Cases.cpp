@@ -118,19 +118,18 @@ void printText(const std::string &path, const std::vector<Judged> &list) {
 } // namespace
 
 ExitStatus check::checkCaseFile(const Options &options) {
-  auto notReadable = [&](const std::string &why) {
-    std::cerr << options.path << ": " << why << '\n';
-    return NotReadable;
+  auto fail = [&](const std::string &why) {
+    return notReadable(options, options.path + ": " + why);
   };
   if (options.order || options.dump)
-    return notReadable("--order and --dump are for programs and schedules, not "
-                       "for cases; leave them out");
+    return fail("--order and --dump are for programs and schedules, not "
+                "for cases; leave them out");
   const Result<std::string> text = readTextFile(options.path);
   if (!text)
-    return notReadable(text.message());
+    return fail(text.message());
   const Result<std::vector<Case>> cases = readCases(*text);
   if (!cases)
-    return notReadable(cases.message());
+    return fail(cases.message());
 
   std::vector<Judged> list;
   for (const Case &c : *cases) {

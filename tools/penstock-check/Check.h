@@ -29,11 +29,14 @@ struct Options {
   TorchPlacement placement = TorchPlacement::Rows;
 };
 
-/// A program file (.psp), a schedule of torch (.csv), cases (.json). What
-/// cannot be read goes to standard error.
+/// A program file (.psp), a schedule of torch (.csv), cases (.json).
 ExitStatus checkProgramFile(const Options &options);
 ExitStatus checkTorchFile(const Options &options);
 ExitStatus checkCaseFile(const Options &options);
+
+/// Says why a file cannot be read, on standard error, and with --json as an
+/// object with the key "error" too.
+ExitStatus notReadable(const Options &options, const std::string &why);
 
 /// A program with its verdict. The place of an instruction is named as in the
 /// program, or as in the schedule file that it comes from.

@@ -15,6 +15,13 @@
 using namespace penstock;
 using namespace penstock::check;
 
+ExitStatus check::notReadable(const Options &options, const std::string &why) {
+  std::cerr << why << '\n';
+  if (options.json)
+    print({{"error", why}});
+  return NotReadable;
+}
+
 bool Report::deadlock() const {
   return std::any_of(
       verdict.findings.begin(), verdict.findings.end(),

@@ -66,32 +66,31 @@ Verdict verifyForTorch(const Program &program, bool order) {
 
 ExitStatus check::checkTorchFile(const Options &options) {
   const std::string &path = options.path;
-  auto notReadable = [&](const std::string &why) {
-    std::cerr << path << ": " << why << '\n';
-    return NotReadable;
+  auto fail = [&](const std::string &why) {
+    return notReadable(options, options.path + ": " + why);
   };
   const Result<std::string> text = readTextFile(path);
   if (!text)
-    return notReadable(text.message());
+    return fail(text.message());
   Result<TorchTable> table = readTorchCsv(*text, options.placement);
   if (!table)
-    return notReadable(table.message());
+    return fail(table.message());
   Program &program = table->program;
   const bool isOrder = table->format == TorchFormat::ComputeOnly;
   if (options.order && !isOrder)
-    return notReadable("has sends and receives (compute_comms), so that it is "
-                       "no order; check it without --order");
+    return fail("has sends and receives (compute_comms), so that it is "
+                "no order; check it without --order");
   // Cells that name what there is not: verify() says so, and how.
   const bool isProgram = !isOrder && wellFormed(program);
 
   if (options.dump) {
     if (const Status status = wellFormed(program); !status)
-      return notReadable(describeCell(*table, status.failure().site) + ": " +
-                         status.message());
+      return fail(describeCell(*table, status.failure().site) + ": " +
+                  status.message());
     if (isProgram)
       if (const Status status = setFifos(program, options.fifo); !status)
-        return notReadable(describe(program, status.failure().site) + ": " +
-                           status.message());
+        return fail(describe(program, status.failure().site) + ": " +
+                    status.message());
     dump(program, std::cout);
     return Accepted;
   }
@@ -104,8 +103,8 @@ ExitStatus check::checkTorchFile(const Options &options) {
     for (Fifo fifo : {Fifo::Rank, Fifo::Pair, Fifo::Edge}) {
       if (const Status status = setFifos(program, fifo); !status) {
         if (fifo == options.fifo)
-          return notReadable(describe(program, status.failure().site) + ": " +
-                             status.message());
+          return fail(describe(program, status.failure().site) + ": " +
+                      status.message());
         continue; // only very wide schedules have too many
       }
       verdicts.push_back({fifo, verifyForTorch(program, false)});

@@ -23,10 +23,8 @@ using namespace penstock::check;
 ExitStatus check::checkProgramFile(const Options &options) {
   const std::string &path = options.path;
   const Result<Program> program = readProgramFile(path);
-  if (!program) {
-    std::cerr << program.message() << '\n';
-    return NotReadable;
-  }
+  if (!program)
+    return notReadable(options, program.message());
   if (options.dump) {
     dump(*program, std::cout);
     return Accepted;

@@ -26,6 +26,18 @@ struct LiveRange {
   uint32_t end = 0;   ///< behind the item of that
 };
 
+/// Whether the activation of a stage, which counts from its F to the end of its
+/// B or W, comes to a rank with an instruction, or leaves it.
+inline bool bringsStash(const Instruction &inst) {
+  return inst.op == Op::Forward || inst.op == Op::Reload ||
+         (inst.op == Op::Recv && inst.payload == Payload::Stash);
+}
+inline bool takesStash(const Instruction &inst) {
+  return inst.op == Op::Backward || inst.op == Op::BackwardWeight ||
+         inst.op == Op::Offload ||
+         (inst.op == Op::Send && inst.payload == Payload::Stash);
+}
+
 /// Where the tensors of a rank need most bytes.
 struct Peak {
   int64_t bytes = 0;

@@ -18,14 +18,17 @@ namespace penstock {
 struct RankTiming {
   double busy = 0;             ///< sum of the durations of the actions
   double start = 0, end = 0;   ///< first start and last end of an action
-  int64_t peakActivations = 0; ///< stage activations alive at once
+  int64_t peakActivations = 0; ///< stage activations alive at once, and those
+                               ///< held for other ranks
   int32_t peakVersions = 1;    ///< of the weights of a stage, alive at once
+  int64_t versionBytes = 0;    ///< of those beyond one, at most
   int64_t peakBytes = 0;       ///< persistent bytes and further versions of the
                                ///< weights plus the planned arena, or, for an
                                ///< order, plus the stashes alive at once
 };
 
 struct Timing {
+  bool ofOrder = false;  ///< by simulateOrder()
   double makespan = 0;   ///< end of the last action over all ranks
   double span = 0;       ///< max over ranks of end - start
   double bubbleRate = 0; ///< (span - busy of the busiest rank) / span; 0 if 0
@@ -36,10 +39,11 @@ struct Timing {
 
 /// The literature's model: the actions of each rank strictly in order; an
 /// action starts when its operands are there; a transfer is pure latency
-/// (Link::time) that occupies nothing. The actions of an overlap take the sum
-/// of their times and hand over nothing before the end. Instructions other than
-/// actions are ignored; they get the end of the action before them. nullopt
-/// when the order cannot run (a cycle or a missing action).
+/// (Link::time) that occupies nothing, and that of a stash takes no time. The
+/// actions of an overlap take the sum of their times and hand over nothing
+/// before the end. Instructions other than actions are ignored; they get the
+/// end of the action before them. nullopt when the order cannot run (a cycle or
+/// a missing action).
 std::optional<Timing> simulateOrder(const Program &program);
 
 /// The program as it stands, with its queues, waits and groups under closure

@@ -7,7 +7,7 @@
 #ifndef PENSTOCK_ANALYSIS_TIMELINE_H
 #define PENSTOCK_ANALYSIS_TIMELINE_H
 
-#include "penstock/Analysis/Simulate.h"
+#include "penstock/Analysis/CriticalPath.h"
 
 #include <string>
 
@@ -29,6 +29,20 @@ std::string describeTiming(const Program &program, const Timing &timing);
 /// these do not fit, and then cut; the last line says so.
 std::string renderTimeline(const Program &program, const Timing &timing,
                            unsigned maxColumns);
+
+/// "F 2.0, B 2.0, transfers 0.5": what a critical path goes to; "nothing takes
+/// time" where nothing does.
+std::string describePath(const Program &program,
+                         const std::vector<CriticalStep> &path);
+
+/// Sums a critical path up and lists the steps that take time, one a line:
+///
+///     critical path: F 2.0, B 2.0, transfers 0.5
+///     0.0  rank 0       forward 0 mb 0
+///     1.0  rank 0 to 1  send activation 0 mb 0 to 1
+///     1.5  rank 1       forward 1 mb 0
+std::string renderCriticalPath(const Program &program,
+                               const std::vector<CriticalStep> &path);
 
 } // namespace penstock
 

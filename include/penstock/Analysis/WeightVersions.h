@@ -29,7 +29,7 @@ struct VersionRange {
 
 struct WeightVersions {
   /// Of each instruction, the version that an action uses; -1 for others, and
-  /// for what comes before the F of its micro-batch.
+  /// for what comes before the F of its micro-batch or behind its B or W.
   std::vector<int32_t> used;
   /// By stage in the order of first use, each from version 0 on.
   std::vector<VersionRange> ranges;

@@ -34,6 +34,9 @@ struct Estimate {
   /// Where it cannot run at all, nothing below is known.
   bool runs = false;
   int32_t numStages = 0;
+  /// Weights are updated while micro-batches are in the pipe: another training
+  /// than that of the whole batch.
+  bool asynchronous = false;
   double makespan = 0, span = 0, bubbleRate = 0; ///< as Timing has them
   int64_t peakActivations = 0;                   ///< of the rank that has most
   std::vector<RankMemory> memory;

@@ -15,7 +15,9 @@ namespace penstock {
 
 /// Where in the lists transfers stand.
 enum class TransferPlacement : uint8_t {
-  Time, ///< in the order in which their payloads are there
+  Fastest, ///< as Time; where transfers take time, as Torch if the program,
+           ///< planned and with one transfer queue a rank, ends earlier so
+  Time,    ///< in the order in which their payloads are there
   Torch ///< as torch's pipelining puts them, for comparison with it: in rounds
         ///< over the ranks, each of which adds its next action if the inputs
         ///< are there, behind it its sends, and at once, behind all that the
@@ -25,7 +27,7 @@ enum class TransferPlacement : uint8_t {
 struct TransferOptions {
   /// Group opposite transfers of a pair that are neighbours on both sides.
   bool group = true;
-  TransferPlacement placement = TransferPlacement::Time;
+  TransferPlacement placement = TransferPlacement::Fastest;
 };
 
 struct TransferStatistics {

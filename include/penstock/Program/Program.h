@@ -35,7 +35,8 @@ enum class Op : uint8_t {
   ReduceGrad = 9,     ///< data-parallel reduction of a stage's gradients
   Unshard = 10,       ///< gather a stage's sharded parameters
   Reshard = 11,       ///< drop them again
-  Offload = 12,       ///< stash of (stage, mb) to host memory
+  Offload = 12,       ///< stash of (stage, mb) to host memory, or in an order
+                      ///< to the rank `peer`
   Reload = 13,        ///< and back
   Step = 14,          ///< optimizer update; stage -1: all stages of the rank
   ReduceTied = 15,    ///< gradient that tied stages share, over a rank set;
@@ -45,8 +46,15 @@ inline constexpr unsigned kNumOps = 16;
 
 /// What a transfer moves, named by the stage that produced it: the activation
 /// of stage s is the output of s, the gradient of stage s is what s sends to
-/// s - 1.
-enum class Payload : uint8_t { None = 0, Activation = 1, Gradient = 2 };
+/// s - 1, the stash of stage s is what its F keeps, which another rank may hold
+/// for it until its B.
+enum class Payload : uint8_t {
+  None = 0,
+  Activation = 1,
+  Gradient = 2,
+  Stash = 3
+};
+inline constexpr unsigned kNumPayloads = 4;
 
 /// Roles of the slots of an action, as indices into Instruction::slots. Other
 /// instructions use Slot only.
@@ -76,8 +84,10 @@ struct Instruction {
   uint16_t numWaits = 0; ///< see RankProgram::waits
   int32_t stage = -1;
   int32_t microbatch = -1;
-  int32_t peer = -1; ///< transfers: the other rank; collectives: an index into
-                     ///< Program::rankSets, -1 for all ranks
+  int32_t peer = -1; ///< transfers: the other rank; offload and reload: the
+                     ///< rank that holds the stash, -1 for host memory;
+                     ///< collectives: an index into Program::rankSets, -1 for
+                     ///< all ranks
   uint32_t firstWait = 0;
   int64_t bytes = 0; ///< of a transfer or collective
   std::array<int32_t, 4> slots = {kNoSlot, kNoSlot, kNoSlot, kNoSlot};
@@ -90,6 +100,11 @@ inline bool isAction(Op op) { return op <= Op::Recompute; }
 inline bool isTransfer(Op op) { return op == Op::Send || op == Op::Recv; }
 inline bool isCollective(Op op) {
   return op == Op::AllReduce || op == Op::Barrier || op == Op::ReduceTied;
+}
+/// Moves a stash to another rank or back. Only orders say so; in a program
+/// these are transfers.
+inline bool movesToRank(const Instruction &inst) {
+  return (inst.op == Op::Offload || inst.op == Op::Reload) && inst.peer >= 0;
 }
 /// Uses a communicator: keeps host order with all that uses the same one.
 inline bool usesComm(Op op) { return isTransfer(op) || isCollective(op); }
@@ -165,6 +180,18 @@ struct Tensor {
   bool operator==(const Tensor &) const = default;
 };
 
+/// What a transfer of a payload moves.
+inline TensorKind kindOf(Payload payload) {
+  return payload == Payload::Stash      ? TensorKind::Stash
+         : payload == Payload::Gradient ? TensorKind::Gradient
+                                        : TensorKind::Activation;
+}
+inline Payload payloadOf(TensorKind kind) {
+  return kind == TensorKind::Stash      ? Payload::Stash
+         : kind == TensorKind::Gradient ? Payload::Gradient
+                                        : Payload::Activation;
+}
+
 /// How an instruction touches one tensor.
 struct Access {
   enum Mode : uint8_t { Read, Write, Update } mode; ///< Update reads and writes
@@ -223,7 +250,7 @@ inline void forEachAccess(const Instruction &inst, int32_t numStages, Fn &&fn) {
   case Op::Send:
   case Op::Recv:
     fn(Access{inst.op == Op::Send ? Access::Read : Access::Write, Slot,
-              inst.payload == Payload::Gradient ? grad(s) : act(s)});
+              Tensor{kindOf(inst.payload), s, mb}});
     return;
   default:
     return;
@@ -252,6 +279,9 @@ inline int64_t bytesOf(const Problem &problem, const Tensor &t) {
 /// Time of one instruction when nothing holds it up: the cost of the action,
 /// of a slice its part, the link time of a transfer, 0 for everything else.
 double durationOf(const Problem &problem, const Instruction &inst);
+/// Time of an item of actions: of several, what they take together.
+double durationOfItem(const Problem &problem,
+                      std::span<const Instruction> actions);
 
 /// Gradients that several ranks have parts of, and add up before a step: of a
 /// stage with copies on several ranks by all_reduce, of tied stages by

@@ -53,6 +53,8 @@ Result<Program> pipeDream(const Problem &problem);
 /// PipeDream-2BW: an update after every `group` micro-batches, at least as many
 /// as ranks; 0 stands for the number of ranks.
 Result<Program> pipeDream2BW(const Problem &problem, int32_t group = 0);
+/// BPipe: 1F1B whose first ranks give activations to the last ones to hold.
+Result<Program> bPipe(const Problem &problem);
 /// Seq1F1B: 1F1B over the slices of the micro-batches, see setSlices().
 Result<Program> seq1F1B(const Problem &problem);
 /// ZB-V, the order written down by hand. Placed in a V.

@@ -16,10 +16,15 @@
 
 namespace penstock {
 
+struct ReportOptions {
+  bool memory = false; ///< what each rank holds over time, step by step
+};
+
 /// The report of a well-formed order or program; `schedule` names what made it.
 /// A part that does not exist is null: `program` and the verdicts of an order,
 /// the times of what cannot run, `min_capacity` when no capacity helps.
-llvm::json::Value reportOf(const Program &program, llvm::StringRef schedule);
+llvm::json::Value reportOf(const Program &program, llvm::StringRef schedule,
+                           const ReportOptions &options = {});
 
 } // namespace penstock
 

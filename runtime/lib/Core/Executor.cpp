@@ -186,13 +186,11 @@ Error Executor::resolveTransport(Item &item) {
 /// Actions that run together are paced so that all of them take the time that
 /// the problem gives an overlap.
 double Executor::shareOf(const Item &item) const {
-  double sum = 0, longest = 0;
-  for (uint32_t i = item.first; i < item.first + item.count; ++i) {
-    const double duration = durationOf(program.problem, instructions[i]);
-    sum += duration;
-    longest = std::max(longest, duration);
-  }
-  return sum > 0 ? program.problem.together(sum, longest) / sum : 1;
+  const auto actions = std::span(instructions).subspan(item.first, item.count);
+  double sum = 0;
+  for (const Instruction &action : actions)
+    sum += durationOf(program.problem, action);
+  return sum > 0 ? durationOfItem(program.problem, actions) / sum : 1;
 }
 
 /// Which items each item waits for: those of its own waits, and the last one

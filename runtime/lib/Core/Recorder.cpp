@@ -2,16 +2,15 @@
 
 #include "penstock/Runtime/Recorder.h"
 
+#include "penstock/Analysis/ChromeTrace.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Program/Text.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstring>
 #include <limits>
 #include <ostream>
-#include <utility>
 
 namespace penstock::runtime {
 
@@ -177,27 +176,6 @@ double bubbleRate(const std::vector<RankStep> &ranks) {
 // Chrome trace
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// Writes a list of JSON objects, one a line.
-class EventList {
-public:
-  explicit EventList(std::ostream &os) : os(os) {
-    os << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
-  }
-  ~EventList() { os << "\n]}\n"; }
-  template <typename... Args>
-  void add(const char *format, Args... args) {
-    char line[512];
-    std::snprintf(line, sizeof(line), format, args...);
-    os << (std::exchange(any, true) ? ",\n  " : "\n  ") << line;
-  }
-
-private:
-  std::ostream &os;
-  bool any = false;
-};
-} // namespace
-
 void Recorder::writeTrace(std::ostream &os) const {
   // Times in the trace count from the first enqueue that is kept.
   int64_t origin = std::numeric_limits<int64_t>::max();
@@ -208,29 +186,11 @@ void Recorder::writeTrace(std::ostream &os) const {
         if (stamps.enqueued)
           origin = std::min<int64_t>(origin, stamps.enqueued);
   auto us = [&](int64_t time) {
-    return static_cast<double>(time - origin) * 1e-3;
+    return static_cast<double>(time - origin) / 1e3;
   };
 
   const Matching matching = matchTransfers(program);
-  EventList events(os);
-  for (int32_t r = 0; r < numRanks; ++r) {
-    events.add(R"({"ph": "M", "name": "process_name", "pid": %d, )"
-               R"("args": {"name": "rank %d"}})",
-               r, r);
-    events.add(R"({"ph": "M", "name": "process_sort_index", "pid": %d, )"
-               R"("args": {"sort_index": %d}})",
-               r, r);
-    std::array<bool, 256> named = {};
-    for (const Instruction &inst : program.ranks[r].instructions)
-      if (!std::exchange(named[inst.queue], true))
-        events.add(
-            R"({"ph": "M", "name": "thread_name", "pid": %d, "tid": %d, )"
-            R"("args": {"name": "queue %d%s"}})",
-            r, inst.queue, inst.queue, inst.queue == 0 ? " (compute)" : "");
-  }
-
-  // A flow is one arrow; its number is that of the send.
-  size_t flow = 0;
+  ChromeTrace trace(program, [&](std::string_view text) { os << text; });
   for (int32_t r = 0; r < numRanks; ++r) {
     const auto &instructions = program.ranks[r].instructions;
     for (int64_t step = firstStep(r); step <= currentStep(r); ++step) {
@@ -239,28 +199,17 @@ void Recorder::writeTrace(std::ostream &os) const {
         const Stamps &time = stamps(r, step, i);
         if (!time.started)
           continue;
-        const std::string label = describe(inst);
-        const char *kind = isAction(inst.op)     ? "action"
-                           : isTransfer(inst.op) ? "transfer"
-                                                 : "other";
-        char args[160];
-        std::snprintf(args, sizeof(args),
-                      R"("args": {"step": %lld, "stage": %d, "mb": %d, )"
-                      R"("bytes": %lld, "enqueued": %.3f})",
-                      static_cast<long long>(step), inst.stage, inst.microbatch,
-                      static_cast<long long>(inst.bytes), us(time.enqueued));
+        const Site site{r, i};
+        char args[80];
+        std::snprintf(args, sizeof(args), R"("step": %lld, "enqueued": %.3f)",
+                      static_cast<long long>(step), us(time.enqueued));
         if (!time.ended) {
           // What hangs is a slice without an end.
-          events.add(R"({"ph": "B", "name": "%s", "cat": "%s", "pid": %d, )"
-                     R"("tid": %d, "ts": %.3f, %s})",
-                     label.c_str(), kind, r, inst.queue, us(time.started),
-                     args);
+          trace.openSlice(site, us(time.started), args);
           continue;
         }
-        events.add(R"({"ph": "X", "name": "%s", "cat": "%s", "pid": %d, )"
-                   R"("tid": %d, "ts": %.3f, "dur": %.3f, %s})",
-                   label.c_str(), kind, r, inst.queue, us(time.started),
-                   static_cast<double>(time.ended - time.started) * 1e-3, args);
+        trace.slice(site, us(time.started),
+                    static_cast<double>(time.ended - time.started) / 1e3, args);
         const uint32_t partner = matching.partner[r][i];
         if (inst.op != Op::Send || partner == kNoInstruction ||
             step > currentStep(inst.peer) || step < firstStep(inst.peer))
@@ -268,20 +217,12 @@ void Recorder::writeTrace(std::ostream &os) const {
         const Stamps &there = stamps(inst.peer, step, partner);
         if (!there.ended)
           continue;
-        // Arrows bind to the slice that encloses their time: the two ends
-        // overlap while the transfer runs.
+        // The two ends overlap while the transfer runs.
         const double meet =
             (us(std::max<int64_t>(time.started, there.started)) +
              us(std::min<int64_t>(time.ended, there.ended))) /
             2;
-        const int queue = program.ranks[inst.peer].instructions[partner].queue;
-        ++flow;
-        events.add(R"({"ph": "s", "id": %zu, "name": "transfer", )"
-                   R"("cat": "transfer", "pid": %d, "tid": %d, "ts": %.3f})",
-                   flow, r, inst.queue, meet);
-        events.add(R"({"ph": "f", "bp": "e", "id": %zu, "name": "transfer", )"
-                   R"("cat": "transfer", "pid": %d, "tid": %d, "ts": %.3f})",
-                   flow, inst.peer, queue, meet);
+        trace.arrow(site, meet, {inst.peer, partner}, meet);
       }
     }
   }

@@ -277,8 +277,14 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     // The rank that completes a step takes part in the next one only after the
     // callback: this alone keeps the calls in order.
     auto add = [&](int32_t r, int64_t step, const RankStep &timing) {
-      auto stepReport = totals.add(r, step, timing);
-      if (stepReport && options.onStep) {
+      const auto stepReport = totals.add(r, step, timing);
+      if (stepReport && !std::isfinite(stepReport->loss))
+        control.fail({ErrorKind::NotFinite,
+                      "step " + std::to_string(step) +
+                          ": the losses of all micro-batches, each finite, add "
+                          "up to more than a number can be; lower their "
+                          "weights"});
+      else if (stepReport && options.onStep) {
         watchdog.hostAtWork.fetch_add(1);
         options.onStep(*stepReport);
         watchdog.hostAtWork.fetch_sub(1);

@@ -501,6 +501,14 @@ TEST(Models, WrongPrograms) {
   EXPECT_EQ(errorOf(right), "");
   const std::string advice =
       "; take the pipe.model that penstock-run --print-model prints";
+  // Slices of samples that leave too little for rounding.
+  Program sliced = right;
+  setSlices(sliced.problem, 5);
+  const std::string tooSmall = errorOf(sliced);
+  EXPECT_NE(tooSmall.find(" for a slice, of which it rounds every tensor up to "
+                          "64 bytes; make samples a multiple of 80"),
+            std::string::npos)
+      << tooSmall;
 
   Program wrong = right;
   wrong.problem.stages[2].bytes.stash = 65536;

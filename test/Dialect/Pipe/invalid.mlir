@@ -705,7 +705,7 @@ pipe.schedule @s ranks(2) microbatches(1) {
 
 pipe.schedule @s ranks(2) microbatches(1) {
   rank 0 {
-    // expected-error@+1 {{expected activation or gradient}}
+    // expected-error@+1 {{expected activation, gradient or stash}}
     send 0 mb 0 to 1
   }
 }
@@ -827,7 +827,7 @@ pipe.schedule @s ranks(2) microbatches(1) {
 pipe.schedule @s ranks(2) microbatches(1) {
   rank 0 {
     // expected-error@+1 {{payload}}
-    "pipe.send"() <{payload = 3 : i8, stage = 0, microbatch = 0, peer = 1}> : () -> ()
+    "pipe.send"() <{payload = 4 : i8, stage = 0, microbatch = 0, peer = 1}> : () -> ()
   }
 }
 
@@ -981,5 +981,23 @@ pipe.schedule @s ranks(2) microbatches(1) {
   rank 0 {
     // expected-error@+1 {{custom op 'mb' is unknown}}
     reduce_tied 0 mb 0
+  }
+}
+
+// -----
+
+pipe.schedule @s ranks(2) microbatches(1) {
+  rank 0 {
+    // expected-error@+1 {{rank must be between 0 and}}
+    offload 0 mb 0 to -1
+  }
+}
+
+// -----
+
+pipe.schedule @s ranks(2) microbatches(1) {
+  rank 0 {
+    // expected-error@+1 {{expected 'from'}}
+    recv stash 0 mb 0 to 1
   }
 }

@@ -41,6 +41,10 @@
 // CHECK-NEXT:      reshard 1
 // CHECK-NEXT:      offload 0 mb 1 queue(3)
 // CHECK-NEXT:      reload 0 mb 1 after(offload 0 mb 1, barrier, all_reduce 3 mb 1)
+// CHECK-NEXT:      send stash 0 mb 2 to 1 bytes(8)
+// CHECK-NEXT:      recv stash 0 mb 2 from 1 bytes(8) after(send stash 0 mb 2 to 1)
+// CHECK-NEXT:      offload 0 mb 3 to 1
+// CHECK-NEXT:      reload 0 mb 3 from 1 after(offload 0 mb 3 to 1)
 // CHECK-NEXT:      step after(reduce_grad 1, step 0 mb 1)
 // CHECK-NEXT:      step 0
 // CHECK-NEXT:      step 0 mb 3 {note = "x"}
@@ -83,6 +87,10 @@ pipe.schedule @program microbatches(8) ranks(4) {
     reshard 1
     offload 0 mb 1 queue(3)
     reload 0 mb 1 after(offload 0 mb 1, barrier, all_reduce 3 mb 1)
+    send stash 0 mb 2 to 1 bytes(8)
+    recv stash 0 mb 2 from 1 bytes(8) after(send stash 0 mb 2 to 1)
+    offload 0 mb 3 to 1
+    reload 0 mb 3 from 1 after(offload 0 mb 3 to 1)
     step after(reduce_grad 1, step 0 mb 1)
     step 0
     step 0 mb 3 {note = "x"}

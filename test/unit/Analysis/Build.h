@@ -83,10 +83,7 @@ public:
     inst.stage = stage;
     inst.microbatch = mb;
     inst.peer = peer;
-    inst.bytes = bytesOf(program.problem,
-                         {payload == Payload::Gradient ? TensorKind::Gradient
-                                                       : TensorKind::Activation,
-                          stage, mb});
+    inst.bytes = bytesOf(program.problem, {kindOf(payload), stage, mb});
     return add(inst);
   }
   RankBuilder &sendAct(int32_t s, int32_t mb, int32_t to) {

@@ -26,8 +26,8 @@ TEST(Footprint, MemoryIsBrokenDownByWhatItIsFor) {
   std::optional<Timing> timing = simulateOrder(order);
   ASSERT_TRUE(timing);
   const std::vector<RankMemory> memory = memoryOf(order.problem, *timing);
-  EXPECT_EQ(memory, (std::vector<RankMemory>{{100, 1000, 10000, 20},
-                                             {100, 1000, 10000, 10}}));
+  EXPECT_EQ(memory, (std::vector<RankMemory>{{100, 1000, 10000, 0, 20},
+                                             {100, 1000, 10000, 0, 10}}));
   EXPECT_EQ(memory[0].total(), timing->ranks[0].peakBytes);
   EXPECT_EQ(stashesAlive(order), (std::vector<int64_t>{2, 1}));
 }

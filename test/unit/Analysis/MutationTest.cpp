@@ -134,6 +134,7 @@ constexpr Source kSources[] = {
     {"naive both ways", naive, Placement::BothWays},
     {"gpipe", allForwardFirst, Placement::One},
     {"one_f_one_b", oneByOne, Placement::One},
+    {"bpipe", bPipe, Placement::One},
     {"pipedream", pipeDream, Placement::One},
     {"pipedream_2bw", doubleBuffered, Placement::One},
     {"seq_1f1b", seq1F1B, Placement::Sliced},
@@ -276,8 +277,12 @@ struct Base {
 Base makeBase(Random &random) {
   for (;;) {
     const Source &source = kSources[random.below(std::size(kSources))];
-    const auto p = static_cast<int32_t>(2 + random.below(3));
-    const auto m = static_cast<int32_t>(1 + random.below(5));
+    // Fewer ranks or micro-batches move no stash.
+    const bool movesStashes = source.generate == bPipe;
+    const auto p = static_cast<int32_t>((movesStashes ? 4 : 2) +
+                                        random.below(movesStashes ? 2 : 3));
+    const auto m =
+        static_cast<int32_t>((movesStashes ? 4 : 1) + random.below(5));
     Problem problem = problemOf(source.placement, p, m);
     // Its sum is for the whole batch: no step on the way.
     const bool isTied = random.chance(3) && source.generate != pipeDream &&
@@ -313,7 +318,7 @@ Base makeBase(Random &random) {
       shardStages(program);
     const bool planned = variant(!random.chance(4), "planned");
     if (!planned) {
-      if (variant(random.chance(3), "offloaded"))
+      if (!movesStashes && variant(random.chance(3), "offloaded"))
         offloadStashes(program);
       return base;
     }
@@ -473,9 +478,9 @@ constexpr Mutation kMutations[] = {
      [](const Target &t) {
        if (!isTransfer(t.inst().op))
          return false;
-       t.inst().payload = t.inst().payload == Payload::Activation
-                              ? Payload::Gradient
-                              : Payload::Activation;
+       t.inst().payload = static_cast<Payload>(
+           1 + t.other(static_cast<int32_t>(t.inst().payload) - 1,
+                       kNumPayloads - 1));
        return true;
      }},
     {"change bytes",
@@ -616,7 +621,9 @@ TEST(Mutation, RefusedOrRightAsWell) {
     EXPECT_EQ(verdict.accepted(), right)
         << base.name << ": " << kMutations[kind].name << " at "
         << describe(base.program, {r, i}) << ", mutant " << made << "\n"
-        << (verdict.accepted() ? "accepted" : verdict.findings[0].message);
+        << (verdict.accepted() ? "accepted" : verdict.findings[0].message)
+        << '\n'
+        << dump(mutant);
     if (HasFailure() && score.survived + score.wronglyRefused > 3)
       FAIL() << "see above";
   }

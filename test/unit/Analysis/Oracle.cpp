@@ -45,6 +45,13 @@ const Instruction *partnerOf(const Program &program, size_t rank, size_t i) {
 
 /// From the rank that makes a tensor to the one that reads it, in full size.
 bool goesRight(const Problem &problem, int32_t rank, const Instruction &inst) {
+  if (inst.payload == Payload::Stash) { // away from its rank or back
+    const int32_t owner = problem.rankOf(inst.stage, inst.microbatch);
+    return (rank == owner) != (inst.peer == owner) &&
+           inst.bytes ==
+               (problem.stages[inst.stage].bytes.stash + problem.slices - 1) /
+                   problem.slices;
+  }
   const bool up = inst.payload == Payload::Activation;
   const int32_t reader = up ? inst.stage + 1 : inst.stage - 1;
   if (reader < 0 || reader >= problem.numStages())
@@ -475,10 +482,21 @@ int64_t oldWeights(const Program &program, int32_t r) {
     if (list[i].op == Op::Forward)
       taken[{list[i].stage, list[i].microbatch}] = newest[list[i].stage];
     std::map<std::pair<int32_t, int32_t>, int64_t> needed;
+    // Behind the backward a recomputation serves nobody.
+    auto serves = [&](size_t k) {
+      return list[k].op != Op::Recompute ||
+             std::any_of(list.begin() + k, list.end(), [&](const auto &later) {
+               return later.stage == list[k].stage &&
+                      later.microbatch == list[k].microbatch &&
+                      (later.op == Op::Backward ||
+                       later.op == Op::BackwardWeight);
+             });
+    };
     for (size_t k = i; k < list.size(); ++k)
       if (auto it = taken.find({list[k].stage, list[k].microbatch});
           it != taken.end() && isAction(list[k].op) &&
-          list[k].op != Op::Forward && it->second != newest[list[k].stage])
+          list[k].op != Op::Forward && it->second != newest[list[k].stage] &&
+          serves(k))
         needed[{list[k].stage, it->second}] =
             program.problem.stages[list[k].stage].bytes.parameters;
     int64_t bytes = 0;

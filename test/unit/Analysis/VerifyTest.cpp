@@ -465,6 +465,18 @@ TEST(Completeness, CopiesAddUpTheirGradients) {
   EXPECT_TRUE(verify(program).accepted());
 }
 
+TEST(DataFlow, AStepConcernsTheStagesOfItsRank) {
+  Program program = smallProgram(); // whose ranks have one stage each
+  for (int32_t rank : {0, 1})
+    RankBuilder(program, rank).step();
+  RankBuilder(program, 1).step();
+  const Verdict verdict = verify(program);
+  EXPECT_EQ(numFindings(verdict, Rule::DataFlow), 1u);
+  EXPECT_NE(verdict.findings[0].message.find(
+                "uses the weight gradients of stage 1 a second time"),
+            std::string::npos);
+}
+
 TEST(Completeness, ForwardsOnly) {
   Program program = makeProgram(1, 3);
   RankBuilder(program, 0).f(0, 0).f(0, 1).f(0, 2);

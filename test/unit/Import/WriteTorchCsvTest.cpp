@@ -139,10 +139,32 @@ TEST(WriteTorchCsv, Faults) {
   EXPECT_EQ(fault(*pipeDream(problem)),
             "is for one micro-batch; torch has it for all of them only, so "
             "leave the micro-batch out");
+  Result<Program> evens = bPipe(pipeline(4, 4));
+  const std::string moves =
+      "moves a stash between ranks; torch keeps it where it is, so choose a "
+      "schedule that does, such as one_f_one_b";
+  EXPECT_EQ(fault(*evens), moves);
+  EXPECT_EQ(writeTorchCsv(*evens).failure().site, (Site{0, 3}));
+  ASSERT_TRUE(insertTransfers(*evens));
+  EXPECT_EQ(fault(*evens), moves);
   setSlices(problem, 3);
   EXPECT_EQ(fault(*seq1F1B(problem)),
             "cuts micro-batches into 3 slices; torch knows whole micro-batches "
             "only, so choose another schedule");
+}
+
+TEST(WriteTorchCsv, WhatTorchDoesNotKnow) {
+  Result<Program> order = gpipe(test::pipeline(2, 2));
+  ASSERT_TRUE(order);
+  order->problem.weights = {0.25, 0.75};
+  EXPECT_EQ(writeTorchCsv(*order).message(),
+            "has weights of micro-batches; torch scales all alike, so weigh "
+            "the losses in your loss function and leave weights(...) out");
+  order->problem.weights.clear();
+  order->problem.tied = {{{0, 1}, 4}};
+  EXPECT_EQ(writeTorchCsv(*order).message(),
+            "has tied stages, of which torch's schedules know nothing; add up "
+            "their gradients behind the schedule and leave tied(...) out");
 }
 
 } // namespace

@@ -220,7 +220,7 @@ TEST_F(FileTest, EveryFieldChangesTheHash) {
       [](Program &p) { p.ranks[0].instructions.emplace_back(); },
       [](Program &p) { p.ranks[0].instructions[0].op = Op::Step; },
       [](Program &p) { p.ranks[0].instructions[0].joined ^= true; },
-      [](Program &p) { p.ranks[0].instructions[0].payload = Payload(3); },
+      [](Program &p) { p.ranks[0].instructions[0].payload = Payload(7); },
       [](Program &p) { ++p.ranks[0].instructions[0].queue; },
       [](Program &p) { ++p.ranks[0].instructions[0].comm; },
       [](Program &p) { ++p.ranks[0].instructions[0].numWaits; },

@@ -65,6 +65,17 @@ TEST(Program, Durations) {
   problem.link.bytesPerTime = 0;
   inst.op = Op::Send;
   EXPECT_EQ(durationOf(problem, inst), 0.5) << "unlimited";
+
+  Instruction forward, backward;
+  forward.stage = backward.stage = 0;
+  backward.op = Op::Backward;
+  const double f = durationOf(problem, forward),
+               b = durationOf(problem, backward);
+  const std::vector<Instruction> both = {forward, backward};
+  EXPECT_EQ(durationOfItem(problem, both), f + b);
+  problem.overlap = 0.5;
+  EXPECT_EQ(durationOfItem(problem, both), std::max(f, b) + std::min(f, b) / 2);
+  EXPECT_EQ(durationOfItem(problem, {both.data(), 1}), f) << "alone";
 }
 
 TEST(Program, PlacementFollowsTheChain) {
@@ -123,6 +134,8 @@ TEST(Program, Accesses) {
   EXPECT_EQ(accesses(Op::Send, 1, 3, Payload::Activation),
             List({"R act 1 @0"}));
   EXPECT_EQ(accesses(Op::Recv, 1, 3, Payload::Gradient), List({"W grad 1 @0"}));
+  EXPECT_EQ(accesses(Op::Send, 1, 3, Payload::Stash), List({"R stash 1 @0"}));
+  EXPECT_EQ(accesses(Op::Recv, 1, 3, Payload::Stash), List({"W stash 1 @0"}));
   EXPECT_EQ(accesses(Op::Step, 0, 3), List());
 }
 

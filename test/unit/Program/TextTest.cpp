@@ -89,6 +89,12 @@ TEST(Text, Describe) {
             "send activation 0 mb 1 to 1");
   EXPECT_EQ(describe(transfer(Op::Recv, Payload::Gradient, 2, 0, 3)),
             "recv gradient 2 mb 0 from 3");
+  EXPECT_EQ(describe(transfer(Op::Send, Payload::Stash, 0, 2, 3)),
+            "send stash 0 mb 2 to 3");
+  EXPECT_EQ(describe(transfer(Op::Offload, Payload::None, 0, 2, 3)),
+            "offload 0 mb 2 to 3");
+  EXPECT_EQ(describe(transfer(Op::Reload, Payload::None, 0, 2, 3)),
+            "reload 0 mb 2 from 3");
   EXPECT_EQ(describe(make(Op::AllReduce, 3)), "all_reduce 3");
   EXPECT_EQ(describe(make(Op::Step)), "step");
   EXPECT_EQ(describe(make(Op::Step, 0, 3)), "step 0 mb 3");

@@ -216,6 +216,12 @@ TEST(WellFormed, PlacementAndChains) {
        },
        kWhole,
        "micro-batch 0: its weight is nan; it must be finite and not negative"},
+      {[](Program &p) {
+         p.problem.weights = {0, 0, 0};
+       },
+       kWhole,
+       "the weights of all micro-batches are 0, so that nothing would be "
+       "learnt; give one a weight, or drop them"},
       {[](Program &p) { p.problem.tied = {{{1}}}; }, kWhole,
        "a set of tied stages has 1; name at least two, or drop it"},
       {[](Program &p) { p.problem.tied = {{{}}}; }, kWhole,
@@ -390,12 +396,12 @@ TEST(WellFormed, TransfersAndCollectives) {
   expectFaults({
       {[](Program &p) { p.ranks[0].instructions[1].payload = Payload::None; },
        {0, 1},
-       "the payload is 0; a transfer moves an activation (1) or a gradient "
-       "(2)"},
-      {[](Program &p) { p.ranks[0].instructions[1].payload = Payload(3); },
+       "the payload is 0; a transfer moves an activation (1), a gradient (2) "
+       "or a stash (3)"},
+      {[](Program &p) { p.ranks[0].instructions[1].payload = Payload(4); },
        {0, 1},
-       "the payload is 3; a transfer moves an activation (1) or a gradient "
-       "(2)"},
+       "the payload is 4; a transfer moves an activation (1), a gradient (2) "
+       "or a stash (3)"},
       {[](Program &p) {
          p.ranks[0].instructions[0].payload = Payload::Gradient;
        },

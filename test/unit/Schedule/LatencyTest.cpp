@@ -60,4 +60,32 @@ TEST(Latency, FreeTransfersCostNothing) {
       }
 }
 
+// Transfers that take time: never slower than with torch's placement.
+TEST(Latency, NeverAboveTorchsPlacement) {
+  size_t numSlower = 0, numFaster = 0;
+  for (const PlacedFamily &family : allFamilies())
+    for (int32_t p : {2, 4, 8})
+      for (int32_t m : {1, 3, 8, 16})
+        for (double latency : {0.25, 1.0, 3.0}) {
+          SCOPED_TRACE(std::string(family.name) + " p=" + std::to_string(p) +
+                       " m=" + std::to_string(m) +
+                       " latency=" + std::to_string(latency));
+          Problem problem = loopedPipeline(p, family.chunks, m);
+          problem.link.latency = latency;
+          family.place(problem);
+          const Result<Program> order = family.make(problem);
+          ASSERT_TRUE(order) << order.message();
+          const double fastest = makespanOf(*order, TransferPlacement::Fastest);
+          const double byTime = makespanOf(*order, TransferPlacement::Time);
+          const double asTorch = makespanOf(*order, TransferPlacement::Torch);
+          EXPECT_EQ(fastest, std::min(byTime, asTorch));
+          numSlower += byTime > asTorch;
+          numFaster += byTime < asTorch;
+        }
+  // Each is the faster one at times.
+  EXPECT_GT(numSlower, 0u);
+  EXPECT_GT(numFaster, numSlower);
+  std::cout << numFaster << " faster by time, " << numSlower << " as torch\n";
+}
+
 } // namespace

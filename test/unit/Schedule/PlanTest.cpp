@@ -158,7 +158,7 @@ TEST(Plan, LeastMicrobatchesIsTheLeast) {
 TEST(Plan, WhatHasNoClosedForm) {
   EXPECT_EQ(bubbleFraction("hanayo", {4}, 4).message(),
             "hanayo has no closed form; simulate it instead. Those that have "
-            "one are naive, gpipe, one_f_one_b, interleaved_1f1b, "
+            "one are naive, gpipe, one_f_one_b, bpipe, interleaved_1f1b, "
             "breadth_first, zb_h1, zb_h2, interleaved_zb, gis, zb_v, v_half, "
             "v_min, dualpipe_v, dualpipe, chimera");
   EXPECT_EQ(bubbleFraction("zb_h1", {4, 1, cost(1, 1, 2)}, 4).message(),

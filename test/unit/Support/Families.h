@@ -48,6 +48,7 @@ inline const PlacedFamily kSeq1F1B{"seq_1f1b", seq1F1B, 1, Shape::Loop, 2};
 /// Each stage adds up its gradients in the order of the micro-batches.
 inline const PlacedFamily kInOrder[] = {
     {"eager", eagerOneForwardOneBackward},
+    {"bpipe", bPipe},
     {"zb_h1", zbH1},
     {"zb_h2", zbH2},
     {"interleaved_1f1b",

@@ -402,6 +402,19 @@ Result<Program> OneFOneBAttr::generate(const Problem &problem) const {
                                          : oneForwardOneBackward(problem));
 }
 
+Attribute BPipeAttr::parse(AsmParser &parser, Type) {
+  bool split = false;
+  if (parseParameters(parser, getMnemonic(), {{"split_backward", split}}))
+    return {};
+  return get(parser.getContext(), split);
+}
+void BPipeAttr::print(AsmPrinter &printer) const {
+  ParameterPrinter(printer).flag("split_backward", getSplitBackward());
+}
+Result<Program> BPipeAttr::generate(const Problem &problem) const {
+  return splitIf(getSplitBackward(), bPipe(problem));
+}
+
 Attribute PipeDreamAttr::parse(AsmParser &parser, Type) {
   bool split = false;
   if (parseParameters(parser, getMnemonic(), {{"split_backward", split}}))

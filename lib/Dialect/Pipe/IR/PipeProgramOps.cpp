@@ -75,10 +75,10 @@ static void zipFields(Properties &props, Inst &inst, Visit visit) {
     visit(props.stage, inst.stage);
   if constexpr (requires { props.microbatch; })
     visit(props.microbatch, inst.microbatch);
-  if constexpr (requires { props.peer; }) {
+  if constexpr (requires { props.peer; })
     visit(props.peer, inst.peer);
+  if constexpr (requires { props.slot; })
     visit(props.slot, inst.slots[Slot]);
-  }
   if constexpr (requires { props.comm; }) {
     visit(props.comm, inst.comm);
     visit(props.bytes, inst.bytes);
@@ -123,6 +123,7 @@ struct Format {
   Need stage = Need::Required;
   Need microbatch = Need::Required;
   ArrayRef<StringRef> clauses;
+  Need peer = Need::None; ///< "to 1" or "from 1"
 };
 
 /// An instruction as parsed.
@@ -146,7 +147,7 @@ static Format formatOf(penstock::Op op) {
   if (isAction(op))
     return {Need::Required, Need::Required, kActionClauses};
   if (isTransfer(op))
-    return {Need::Required, Need::Required, kTransferClauses};
+    return {Need::Required, Need::Required, kTransferClauses, Need::Required};
   switch (op) {
   case Op::AllReduce:
     return {Need::Required, Need::Optional, kCollectiveClauses};
@@ -156,12 +157,17 @@ static Format formatOf(penstock::Op op) {
     return {Need::None, Need::None, kCollectiveClauses};
   case Op::Offload:
   case Op::Reload:
-    return {Need::Required, Need::Required, kQueueClauses};
+    return {Need::Required, Need::Required, kQueueClauses, Need::Optional};
   case Op::Step:
     return {Need::Optional, Need::Optional, kQueueClauses};
   default:
     return {Need::Required, Need::Optional, kQueueClauses};
   }
+}
+
+/// What stands before the other rank.
+static StringRef preposition(penstock::Op op) {
+  return op == Op::Send || op == Op::Offload ? "to" : "from";
 }
 
 /// Parses what an instruction is, after its mnemonic: "activation 0 mb 1 to 1".
@@ -170,11 +176,12 @@ static ParseResult parseHead(OpAsmParser &parser, const Format &format,
   if (isTransfer(head.op)) {
     SMLoc loc = parser.getCurrentLocation();
     StringRef payload;
-    if (failed(
-            parser.parseOptionalKeyword(&payload, {"activation", "gradient"})))
-      return parser.emitError(loc, "expected activation or gradient");
-    head.payload =
-        payload == "activation" ? Payload::Activation : Payload::Gradient;
+    if (failed(parser.parseOptionalKeyword(
+            &payload, {"activation", "gradient", "stash"})))
+      return parser.emitError(loc, "expected activation, gradient or stash");
+    for (unsigned k = 1; k < kNumPayloads; ++k)
+      if (StringRef(name(static_cast<Payload>(k))) == payload)
+        head.payload = static_cast<Payload>(k);
   }
   auto checkStage = [&](SMLoc loc) {
     return checkRange([&] { return parser.emitError(loc); }, "stage",
@@ -199,10 +206,13 @@ static ParseResult parseHead(OpAsmParser &parser, const Format &format,
   if (parseInRange(parser, "micro-batch", head.microbatch, 0,
                    kMaxMicrobatches - 1))
     return failure();
-  if (isTransfer(head.op))
-    return failure(parser.parseKeyword(head.op == Op::Send ? "to" : "from") ||
-                   parseInRange(parser, "rank", head.peer, 0, kMaxRanks - 1));
-  return success();
+  if (format.peer == Need::None ||
+      (format.peer == Need::Optional &&
+       failed(parser.parseOptionalKeyword(preposition(head.op)))))
+    return success();
+  return failure((format.peer == Need::Required &&
+                  parser.parseKeyword(preposition(head.op))) ||
+                 parseInRange(parser, "rank", head.peer, 0, kMaxRanks - 1));
 }
 
 /// Parses the head of the instruction in a wait, mnemonic included.
@@ -319,8 +329,8 @@ static void printHead(Line &line, const InstructionRef &head) {
     line << " " << head.stage;
   if (head.microbatch >= 0)
     line << " mb " << head.microbatch;
-  if (isTransfer(head.op))
-    line << (head.op == Op::Send ? " to " : " from ") << head.peer;
+  if (formatOf(head.op).peer != Need::None && head.peer >= 0)
+    line << " " << preposition(head.op) << " " << head.peer;
 }
 
 static void printQueueAndAfter(Line &line, uint8_t queue,
@@ -394,8 +404,9 @@ static LogicalResult verifyInstruction(InstructionOpInterface op) {
                         lowest(format.microbatch), kMaxMicrobatches - 1)) ||
       failed(checkRange(emit, "bytes", inst.bytes, 0, kNoLimit)))
     return failure();
-  if (isTransfer(inst.op) &&
-      failed(checkRange(emit, "rank", inst.peer, 0, kMaxRanks - 1)))
+  if (format.peer != Need::None &&
+      failed(checkRange(emit, "rank", inst.peer, lowest(format.peer),
+                        kMaxRanks - 1)))
     return failure();
   for (int32_t slot : inst.slots)
     if (failed(checkRange(emit, "slot", slot, kNoSlot, INT32_MAX)))

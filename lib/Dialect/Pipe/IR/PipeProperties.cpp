@@ -37,8 +37,7 @@ FailureOr<int64_t> integerFromAttribute(Attribute attr, int64_t low,
 static constexpr size_t kWaitFields = 5;
 
 static bool isKnown(int64_t op, int64_t payload) {
-  return op >= 0 && op < kNumOps && payload >= 0 &&
-         payload <= int64_t(Payload::Gradient);
+  return op >= 0 && op < kNumOps && payload >= 0 && payload < kNumPayloads;
 }
 
 Attribute toAttribute(MLIRContext *context, const Waits &waits) {

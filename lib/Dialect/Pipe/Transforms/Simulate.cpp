@@ -1,6 +1,6 @@
 //===- Simulate.cpp - Predict time and memory -----------------------------===//
 
-#include "penstock/Analysis/Simulate.h"
+#include "penstock/Analysis/Timeline.h"
 #include "penstock/Dialect/Pipe/Transforms/Passes.h"
 #include "penstock/Program/Text.h"
 
@@ -45,7 +45,8 @@ struct SimulateSchedule : impl::SimulateScheduleBase<SimulateSchedule> {
         << formatRounded(timing->span) << ", bubble rate "
         << formatRounded(timing->bubbleRate) << "; at most "
         << peak.peakActivations << " activations and " << peak.peakBytes
-        << " bytes on a rank";
+        << " bytes on a rank; critical path: "
+        << describePath(program, criticalPath(program, *timing));
     return success();
   }
 };

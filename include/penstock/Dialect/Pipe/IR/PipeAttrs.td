@@ -164,6 +164,16 @@ def Pipe_OneFOneBAttr : Pipe_FusedFamily<"OneFOneB", "one_f_one_b", (ins
   }];
 }
 
+def Pipe_BPipeAttr : Pipe_FusedFamily<"BPipe", "bpipe"> {
+  let summary = "1F1B with activations evened out over pairs of ranks";
+  let description = [{
+    Kim et al., *BPipe: Memory-Balanced Pipeline Parallelism for Training Large
+    Language Models*, 2023: the order of 1F1B; a rank of the first half of the
+    pipeline gives what it has above ceil((p + 2) / 2) activations to the rank of
+    stage p - 1 - s, and gets each back before its backward.
+  }];
+}
+
 def Pipe_PipeDreamAttr : Pipe_FusedFamily<"PipeDream", "pipedream"> {
   let summary = "1F1B with an update after every micro-batch";
   let description = [{

@@ -180,11 +180,13 @@ class Pipe_TransferOp<string opMnemonic> : Pipe_InstructionOp<opMnemonic> {
 }
 
 def Pipe_SendOp : Pipe_TransferOp<"send"> {
-  let summary = "sends an activation or a gradient to another rank";
+  let summary = "sends an activation, a gradient or a stash to another rank";
   let description = [{
     A payload is named by the stage that produced it: `activation 0` is the
-    output of stage 0, `gradient 1` is what stage 1 sends to stage 0. The i-th
-    send of a channel (communicator, source, destination) meets its i-th receive.
+    output of stage 0, `gradient 1` is what stage 1 sends to stage 0, `stash 0` is
+    what the forward of stage 0 keeps for its backward, which another rank may
+    hold meanwhile. The i-th send of a channel (communicator, source,
+    destination) meets its i-th receive.
 
     ```mlir
     send activation 0 mb 1 to 1 slot(1) bytes(16384) comm(0) queue(1) after(forward 0 mb 1)
@@ -193,7 +195,7 @@ def Pipe_SendOp : Pipe_TransferOp<"send"> {
 }
 
 def Pipe_RecvOp : Pipe_TransferOp<"recv"> {
-  let summary = "receives an activation or a gradient from another rank";
+  let summary = "receives an activation, a gradient or a stash from another rank";
   let description = [{
     ```mlir
     recv gradient 1 mb 0 from 1
@@ -290,20 +292,32 @@ def Pipe_ReshardOp : Pipe_LocalOp<"reshard", Pipe_Index, Pipe_OptionalIndex> {
   }];
 }
 
-def Pipe_OffloadOp : Pipe_LocalOp<"offload", Pipe_Index, Pipe_Index> {
-  let summary = "moves a stash to host memory";
+/// A stash leaves its rank or comes back.
+class Pipe_MoveOp<string opMnemonic> : Pipe_InstructionOp<opMnemonic> {
+  let arguments = (ins Pipe_Index:$stage, Pipe_Index:$microbatch,
+                       Pipe_OptionalIndex:$peer, Pipe_Queue:$queue,
+                       Pipe_Waits:$after);
+}
+
+def Pipe_OffloadOp : Pipe_MoveOp<"offload"> {
+  let summary = "moves a stash to host memory, or to another rank";
   let description = [{
+    With a rank it belongs into an order: `pipe-insert-transfers` makes a send and
+    a receive of it.
+
     ```mlir
     offload 0 mb 1
+    offload 0 mb 1 to 3
     ```
   }];
 }
 
-def Pipe_ReloadOp : Pipe_LocalOp<"reload", Pipe_Index, Pipe_Index> {
-  let summary = "moves a stash back from host memory";
+def Pipe_ReloadOp : Pipe_MoveOp<"reload"> {
+  let summary = "moves a stash back";
   let description = [{
     ```mlir
     reload 0 mb 1
+    reload 0 mb 1 from 3
     ```
   }];
 }

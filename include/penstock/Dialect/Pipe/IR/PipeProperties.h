@@ -27,15 +27,15 @@ namespace penstock::pipe {
 struct InstructionRef {
   int32_t stage = -1;
   int32_t microbatch = -1;
-  int32_t peer = -1; ///< transfers only
+  int32_t peer = -1; ///< of transfers, and of stashes that change the rank
   Op op = Op::Forward;
   Payload payload = Payload::None;
 
   InstructionRef() = default;
   explicit InstructionRef(const Instruction &inst)
       : stage(inst.stage), microbatch(inst.microbatch),
-        peer(isTransfer(inst.op) ? inst.peer : -1), op(inst.op),
-        payload(inst.payload) {}
+        peer(isTransfer(inst.op) || movesToRank(inst) ? inst.peer : -1),
+        op(inst.op), payload(inst.payload) {}
   bool operator==(const InstructionRef &) const = default;
 };
 

@@ -48,7 +48,8 @@ def Pipe_Sizes : DefaultValuedProp<IntArrayProp<I64Prop>,
 /// What a transfer moves. The enum is that of the Program library.
 def Pipe_PayloadEnum : I32Enum<"Payload", "what a transfer moves", [
     I32EnumCase<"Activation", 1, "activation">,
-    I32EnumCase<"Gradient", 2, "gradient">]> {
+    I32EnumCase<"Gradient", 2, "gradient">,
+    I32EnumCase<"Stash", 3, "stash">]> {
   let cppNamespace = "::penstock";
   let underlyingType = "uint8_t";
 }

@@ -108,15 +108,19 @@ def InsertTransfers
     and is left alone.
 
     With `placement=torch` transfers stand where torch's pipelining puts them,
-    ungrouped: for those who must match it, or want to know what it costs.
+    ungrouped: for those who must match it, or want to know what it costs. By
+    default that is done too where transfers take time and the program ends
+    earlier with it.
   }];
   let options = [
     Option<"group", "group", "bool", /*default=*/"true",
            "Group opposite transfers of a pair of ranks">,
     Option<"placement", "placement", "::penstock::TransferPlacement",
-           /*default=*/"::penstock::TransferPlacement::Time",
+           /*default=*/"::penstock::TransferPlacement::Fastest",
            "Where transfers stand",
            [{::llvm::cl::values(
+             clEnumValN(::penstock::TransferPlacement::Fastest, "fastest",
+                        "by time, or as torch where that ends earlier"),
              clEnumValN(::penstock::TransferPlacement::Time, "time",
                         "by the time at which their payloads are there"),
              clEnumValN(::penstock::TransferPlacement::Torch, "torch",
@@ -218,10 +222,11 @@ def SimulateSchedule
     : Pass<"pipe-simulate", "::penstock::pipe::ScheduleOp"> {
   let summary = "Predict time and memory, as a remark";
   let description = [{
-    Emits one remark per schedule with its makespan, span, bubble rate and the
-    peak over ranks. A program is timed with its queues as they are, an order
-    with transfers that are pure latency. `penstock-translate --pipe-to-report`
-    gives the same figures, and more, as JSON.
+    Emits one remark per schedule with its makespan, span, bubble rate, the peak
+    over ranks and what the critical path goes to. A program is timed with its
+    queues as they are, an order with transfers that are pure latency.
+    `penstock-translate --pipe-to-report` gives the same figures, and more, as
+    JSON.
 
     Before and after: the same schedule. The pass fails when the schedule cannot
     run.

@@ -1,0 +1,67 @@
+//===- ChromeTrace.h - A timeline for trace viewers -------------*- C++ -*-===//
+//
+// Chrome trace events, for https://ui.perfetto.dev and chrome://tracing: a rank
+// is a process, a queue a thread, arrows lead from sends to receives. What a
+// simulation found and what the runtime recorded look alike.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_ANALYSIS_CHROMETRACE_H
+#define PENSTOCK_ANALYSIS_CHROMETRACE_H
+
+#include "penstock/Analysis/Simulate.h"
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace penstock {
+
+/// Writes events as they come, one a line, in pieces of some kilobytes: a trace
+/// may be larger than memory. Times are finite, in microseconds.
+class ChromeTrace {
+public:
+  using Sink = std::function<void(std::string_view)>;
+
+  /// Names the ranks and queues of a program.
+  ChromeTrace(const Program &program, Sink sink);
+  /// Ends the list of events.
+  ~ChromeTrace();
+  ChromeTrace(const ChromeTrace &) = delete;
+  ChromeTrace &operator=(const ChromeTrace &) = delete;
+
+  /// An instruction that ran. `args` are further members of a JSON object,
+  /// `"step": 3`, or empty.
+  void slice(Site site, double start, double duration,
+             std::string_view args = {});
+  /// One that has not ended.
+  void openSlice(Site site, double start, std::string_view args = {});
+  /// An arrow from one instruction, at a time when it runs, to another.
+  void arrow(Site from, double fromTime, Site to, double toTime);
+
+private:
+  void begin();
+  void beginSlice(std::string_view phase, Site site, double start);
+  void endSlice(Site site, std::string_view args);
+  void end();
+  ChromeTrace &operator<<(std::string_view text);
+  template <typename Number>
+  void number(Number value);
+
+  const Program &program;
+  Sink sink;
+  std::string text;
+  bool any = false;
+  size_t arrows = 0;
+};
+
+/// Writes the simulated timeline of a well-formed order or program; one unit of
+/// its costs is shown as a millisecond. An arrow of a program is in the middle
+/// of its transfer, one of an order leads from the middle of an action to the
+/// start of the one that needs its result.
+void writeChromeTrace(const Program &program, const Timing &timing,
+                      ChromeTrace::Sink sink);
+
+} // namespace penstock
+
+#endif // PENSTOCK_ANALYSIS_CHROMETRACE_H
