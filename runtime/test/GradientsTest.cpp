@@ -3,7 +3,7 @@
 #include "ByteLm.h"
 #include "ByteLmStage.h"
 
-#include "Support/Families.h"
+#include "FamilyPrograms.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Runtime/Models.h"
@@ -11,61 +11,25 @@
 
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <bit>
-#include <filesystem>
-#include <fstream>
 #include <map>
 
 using namespace penstock;
 using namespace penstock::runtime;
+using namespace penstock::runtime::test;
 using namespace penstock::test;
 
 namespace {
-
-const std::string kModel =
-    "byte-lm:width=8,hidden=8,context=4,embed=4,samples=4";
 
 /// Numbers of ranks and micro-batches, schedule, whether B is split.
 using Case = std::tuple<int32_t, int32_t, PlacedFamily, bool>;
 
 class Gradients : public testing::TestWithParam<Case> {
 protected:
-  void SetUp() override {
-    std::ofstream out(text);
-    for (int line = 0; line < 50; ++line)
-      out << "the quick brown fox jumps over the lazy dog " << line << "\n";
-  }
-  void TearDown() override { std::filesystem::remove(text); }
-
   static Program compile(const Case &shape, bool sums = true,
                          std::vector<double> weights = {}) {
     const auto &[p, m, family, split] = shape;
-    const ByteLmConfig config =
-        *configOfSlice(*ByteLmConfig::parse(kModel), family.slices);
-    Problem problem;
-    problem.name = "gradients";
-    problem.numRanks = p;
-    problem.numMicrobatches = m;
-    problem.weights = std::move(weights);
-    const int32_t numStages = p * family.chunks;
-    for (int32_t s = 0; s < numStages; ++s) {
-      Stage stage;
-      stage.firstLayer = s == 0 ? 0 : s + 1; // stage 0 has two
-      stage.numLayers = s == 0 ? 2 : 1;
-      stage.bytes = bytesOf(stage, numStages + 1, config);
-      stage.bytes.output *= family.slices;
-      stage.bytes.stash *= family.slices;
-      problem.stages.push_back(stage);
-    }
-    family.place(problem);
-    Result<Program> order = family.make(problem);
-    EXPECT_TRUE(order) << order.message();
-    Program program = std::move(*order);
-    if (split)
-      splitBackward(program);
-    appendSteps(program);
+    Program program = makeOrder(p, m, family, split, std::move(weights));
     EXPECT_TRUE(insertTransfers(program));
     for (RankProgram &rank : program.ranks)
       if (!sums)
@@ -83,9 +47,8 @@ protected:
     return checkGradients(program, kModel, text, run);
   }
 
-  // Tests may run at the same time, as processes of their own.
-  const std::string text =
-      testing::TempDir() + "penstock-gradients-" + std::to_string(getpid());
+  const SampleText file;
+  const std::string &text = file.path;
 };
 
 TEST_P(Gradients, AreBitwiseThoseOfTheUnpipelinedModel) {

@@ -1,6 +1,6 @@
 //===- MpiTest.cpp - Whole runs over two processes ------------------------===//
 //
-// Run by `mpirun -n 2`: both processes run each test alike, each with its rank.
+// Run by `mpirun -n 2`.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,13 +18,6 @@ using namespace penstock::runtime;
 using namespace penstock::runtime::test;
 using namespace std::chrono_literals;
 
-static std::unique_ptr<MpiJob> job;
-
-std::unique_ptr<Backend>
-penstock::runtime::test::makeTestBackend(int32_t numRanks) {
-  return std::move(*makeMpiBackend(*job, numRanks));
-}
-
 namespace {
 
 bool contains(const std::string &text, std::string_view part) {
@@ -39,19 +32,19 @@ Error runToError(const Program &program, ErrorKind kind, Hooks hooks = {},
   RunReport report =
       runProgram(program, makeTestModel(std::move(hooks)), options);
   EXPECT_EQ(name(report.error.kind), name(kind)) << report.error.message;
-  for (const std::string &message : job->gather(report.error.message))
+  for (const std::string &message : testJob().gather(report.error.message))
     EXPECT_EQ(message, report.error.message);
   return report.error;
 }
 
 TEST(Mpi, ProcessesMustFitTheRanks) {
-  const auto backend = makeMpiBackend(*job, 4);
+  const auto backend = makeMpiBackend(testJob(), 4);
   ASSERT_FALSE(backend);
   EXPECT_EQ(backend.message(),
             "the program has 4 ranks, but mpirun has started 2 processes; "
             "start it with mpirun -n 4");
   // Nor may they have different programs.
-  const auto other = makeMpiBackend(*job, 2 + job->number());
+  const auto other = makeMpiBackend(testJob(), 2 + testJob().number());
   ASSERT_FALSE(other);
   EXPECT_EQ(other.message(),
             "the program has 3 ranks, but mpirun has started 2 processes; "
@@ -87,8 +80,8 @@ TEST(Mpi, ReportAndRecorderHaveAllRanks) {
   options.onFinished = [&](std::span<const Model *const> models) {
     seen = true;
     ASSERT_EQ(models.size(), 2u);
-    EXPECT_NE(models[job->number()], nullptr);
-    EXPECT_EQ(models[1 - job->number()], nullptr);
+    EXPECT_NE(models[testJob().number()], nullptr);
+    EXPECT_EQ(models[1 - testJob().number()], nullptr);
   };
   const RunReport report = runProgram(program, makeTestModel(), options);
   ASSERT_TRUE(report) << report.error.message;
@@ -107,7 +100,7 @@ TEST(Mpi, ReportAndRecorderHaveAllRanks) {
 
 TEST(Mpi, RanksComparePrograms) {
   const Error error =
-      runToError(makeGPipe(2, job->number() + 2), ErrorKind::Mismatch);
+      runToError(makeGPipe(2, testJob().number() + 2), ErrorKind::Mismatch);
   EXPECT_TRUE(contains(error.message, "rank 1 has program "));
   EXPECT_TRUE(contains(error.message, "; give the same file to all ranks"));
 }
@@ -186,7 +179,7 @@ TEST(Mpi, StopOfOneProcessStopsAll) {
   options.steps = 1'000'000'000;
   options.stop = source.get_token();
   options.onStep = [&](const StepReport &report) {
-    if (report.step == 10 && job->number() == 1)
+    if (report.step == 10 && testJob().number() == 1)
       source.request_stop();
   };
   const Error error =
@@ -196,7 +189,7 @@ TEST(Mpi, StopOfOneProcessStopsAll) {
 
 TEST(Mpi, MessagesHaveALimit) {
   const auto backend = makeTestBackend(2);
-  const auto transport = std::move(*backend->makeTransport(job->number()));
+  const auto transport = std::move(*backend->makeTransport(testJob().number()));
   const Instruction inst =
       transfer(Op::Send, Payload::Activation, 0, 0, 1, 0, int64_t(1) << 31);
   const Transfer member{&inst, nullptr};
@@ -208,16 +201,3 @@ TEST(Mpi, MessagesHaveALimit) {
 }
 
 } // namespace
-
-int main(int argc, char **argv) {
-  testing::InitGoogleTest(&argc, argv);
-  auto started = startMpi();
-  if (!started || (*started)->size() != 2) {
-    std::cerr << "run these tests with mpirun -n 2\n";
-    return 1;
-  }
-  job = std::move(*started);
-  const int code = RUN_ALL_TESTS();
-  job.reset();
-  return code;
-}

@@ -1,6 +1,6 @@
 //===- MpiTest.h - The MPI job that a test program is -----------*- C++ -*-===//
 //
-// The back end of the tests that run under mpirun.
+// For the tests that run under mpirun.
 //
 //===----------------------------------------------------------------------===//
 
@@ -10,6 +10,8 @@
 #include "penstock/Runtime/Backend.h"
 
 namespace penstock::runtime::test {
+
+MpiJob &testJob();
 
 /// A back end for all processes of this job.
 std::unique_ptr<Backend> makeTestBackend(int32_t numRanks);

@@ -469,6 +469,30 @@ TEST_F(RunTool, MpiFaultOfOneProcessNamesIt) {
   EXPECT_TRUE(says("; give the same file to all ranks\n"));
 }
 
+TEST_F(RunTool, MpiProcessesMustHaveTheSameOptions) {
+  const std::string tool = PENSTOCK_RUN " --backend=mpi ";
+  const std::string file = write(compile(2));
+  auto fails = [&](const std::string &second, const std::string &message) {
+    EXPECT_EQ(shell(onProcesses(1, tool + arguments(file) + " --steps=3 : ") +
+                    "-n 1 " + tool + file + " --steps=3 " + second),
+              2);
+    EXPECT_TRUE(says("penstock-run: process 1" + message));
+    EXPECT_EQ(count(output, "penstock-run: "), 1u) << output;
+  };
+  const std::string text = "--text=" + path("text"),
+                    model = "--model=" + kModel;
+  const std::string end = "; start all processes with the same options\n";
+  fails(text + " --model=byte-lm:width=x", ": 'width=x' of byte-lm ");
+  fails(text + " " + model + " --seed=3", " has --model=" + kModel +
+                                              ",seed=3, but process 0 has "
+                                              "--model=" +
+                                              kModel + end);
+  fails(text + " " + model + " --steps=4",
+        " has --steps=4, but process 0 has --steps=3" + end);
+  std::ofstream(path("other")) << contents(path("text")) << "!";
+  fails(model + " --text=" + path("other"), " has --text with hash ");
+}
+
 TEST_F(RunTool, MpiHangEndsWithATimeout) {
   Program program = compile(2);
   auto &list = program.ranks[1].instructions;
@@ -495,24 +519,58 @@ TEST_F(RunTool, MpiHangEndsWithATimeout) {
       << message;
 }
 
-TEST_F(RunTool, MpiKilledPeerEndsTheJob) {
-  const std::string tool = "sh -c 'echo $$ >" + path("") +
-                           "pid.$OMPI_COMM_WORLD_RANK; exec " PENSTOCK_RUN
-                           " --backend=mpi --model=none --pace=0.01 "
-                           "--steps=1000000 " +
-                           write(compile(2)) + "'";
-  EXPECT_NE(shell("( " + onProcesses(2, tool) +
-                  " & for i in $(seq 100); do [ -s " + path("pid.1") +
-                  " ] && break; sleep 0.1; done; sleep 1; kill -9 $(cat " +
-                  path("pid.1") + "); wait $! )"),
-            0);
-  EXPECT_TRUE(says("signal 9"));
-  // Nobody is left behind; mpirun gives them some seconds.
-  for (const char *name : {"pid.0", "pid.1"}) {
-    const pid_t process = std::stoi(contents(path(name)));
-    for (int i = 0; i < 300 && kill(process, 0) == 0; ++i)
-      usleep(100'000);
-    EXPECT_NE(kill(process, 0), 0) << name;
+/// Two processes that train until they get a signal.
+class RunToolSignal : public RunTool {
+protected:
+  /// Sends the signal to process `to`, or to mpirun if that is -1. Returns the
+  /// exit code of mpirun; expects that it leaves nobody behind.
+  int signal(const std::string &name, int to,
+             const std::string &arguments = "") {
+    const std::string tool = "sh -c 'echo $$ >" + path("") +
+                             "pid.$OMPI_COMM_WORLD_RANK; exec " PENSTOCK_RUN
+                             " --backend=mpi --model=none --pace=0.01 "
+                             "--steps=1000000 " +
+                             arguments + " " + write(compile(2)) + "'";
+    const std::string pids[] = {path("pid.0"), path("pid.1")};
+    const std::string target = to < 0 ? "$job" : "$(cat " + pids[to] + ")";
+    const int code = shell("( " + onProcesses(2, tool) +
+                           " & job=$!; for i in $(seq 300); do [ -s " +
+                           pids[0] + " ] && [ -s " + pids[1] +
+                           " ] && break; sleep 0.1; done; sleep 1; kill -" +
+                           name + " " + target + "; wait $job )");
+    for (const std::string &file : pids) {
+      const pid_t process = std::stoi(contents(file));
+      for (int i = 0; i < 300 && kill(process, 0) == 0; ++i)
+        usleep(100'000);
+      EXPECT_NE(kill(process, 0), 0) << file;
+    }
+    return code;
+  }
+};
+
+TEST_F(RunToolSignal, KilledPeerEndsTheJob) {
+  for (int process : {0, 1}) {
+    EXPECT_NE(signal("KILL", process), 0);
+    EXPECT_TRUE(says("signal 9"));
+  }
+}
+
+TEST_F(RunToolSignal, InterruptEndsTheJob) {
+  EXPECT_NE(signal("INT", -1), 0);
+  EXPECT_NE(signal("TERM", -1), 0);
+  // One process that is told to stop takes the others with it.
+  EXPECT_EQ(signal("TERM", 1), 1);
+  EXPECT_TRUE(says("penstock-run: the run was stopped by its caller\n"));
+  EXPECT_EQ(count(output, "penstock-run: "), 1u) << output;
+}
+
+TEST_F(RunToolSignal, FrozenPeerIsNamed) {
+  for (int process : {0, 1}) {
+    EXPECT_EQ(signal("STOP", process, "--timeout=0.5"), 1);
+    EXPECT_TRUE(says("penstock-run: rank " + std::to_string(process) +
+                     " gives no sign of life; its process is frozen or "
+                     "lost\nno progress for 0.5 s in step "));
+    EXPECT_EQ(count(output, "penstock-run: "), 1u) << output;
   }
 }
 #endif

@@ -14,6 +14,9 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -141,6 +144,34 @@ Fault agree(MpiJob *job, const Fault &own) {
 /// Of several processes the first one speaks for all.
 bool speaks(const MpiJob *job) { return !job || job->number() == 0; }
 
+/// What makes the processes train the same, as the command line says it.
+Fault compareSettings(MpiJob *job, const Options &options,
+                      const std::string &model) {
+  if (!job)
+    return {};
+  XXH64_hash_t text = 0;
+  std::ifstream in(options.text, std::ios::binary);
+  for (char buffer[1 << 16]; in.read(buffer, sizeof(buffer)), in.gcount() > 0;)
+    text = XXH3_64bits_withSeed(buffer, in.gcount(), text);
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+  const Settings own = {
+      {"--model=", model},
+      {"--text with hash ", format("%016llx", (unsigned long long)(text))},
+      {"--steps=", std::to_string(options.steps)},
+      {"--check-gradients=", options.checkGradients ? "true" : "false"}};
+  std::vector<Settings> all;
+  for (const std::string &bytes : job->gather(nlohmann::json(own).dump()))
+    all.push_back(nlohmann::json::parse(bytes).get<Settings>());
+  for (size_t p = 1; p < all.size(); ++p)
+    for (size_t i = 0; i < own.size(); ++i)
+      if (all[p][i] != all[0][i])
+        return badInput(
+            "process " + std::to_string(p) + " has " + all[p][i].first +
+            all[p][i].second + ", but process 0 has " + all[0][i].first +
+            all[0][i].second + "; start all processes with the same options");
+  return {};
+}
+
 /// The one way out: the results, the fault, and the exit code.
 int finish(const Options &options, nlohmann::ordered_json json,
            const Fault &fault) {
@@ -229,12 +260,29 @@ Fault writeTrace(const std::optional<TraceFile> &trace, const Options &options,
   return {};
 }
 
+/// The way out of a job that has failed: tells the fault and ends all
+/// processes. Those that know of it take turns, from process 0 on, for some may
+/// be stuck; the first one ends the others. After a stop the others end
+/// themselves.
+[[noreturn]] void endJob(MpiJob &job, const Options &options,
+                         const nlohmann::ordered_json &json, const Fault &fault,
+                         std::stop_token stop) {
+  const bool skipsLost =
+      fault.kind == name(ErrorKind::LostPeer) && fault.rank < job.number();
+  if (const int turn = job.number() - (skipsLost ? 1 : 0); turn > 0) {
+    job.linger(std::chrono::seconds(5 + turn), stop);
+    if (stop.stop_requested())
+      std::_Exit(fault.code);
+  }
+  job.abort(finish(options, json, fault));
+}
+
 /// Ends the process if a call of the model keeps a run from ending.
 class LastResort {
 public:
-  /// Calls `finish`, which does not return, after so many seconds.
-  LastResort(int seconds, std::function<void(const Error &)> finish)
-      : seconds(seconds), finish(std::move(finish)) {}
+  /// Calls `finish`, which does not return, after a while.
+  explicit LastResort(std::function<void(const Error &)> finish)
+      : finish(std::move(finish)) {}
 
   void operator()(const Error &error) {
     if (error.kind != ErrorKind::Timeout)
@@ -245,7 +293,7 @@ public:
             std::mutex mutex;
             std::unique_lock lock(mutex);
             std::condition_variable_any wake;
-            wake.wait_for(lock, stop, std::chrono::seconds(seconds),
+            wake.wait_for(lock, stop, std::chrono::seconds(10),
                           [] { return false; });
             if (stop.stop_requested())
               return;
@@ -258,7 +306,6 @@ public:
   }
 
 private:
-  const int seconds;
   const std::function<void(const Error &)> finish;
   std::jthread thread; ///< ends with this object
 };
@@ -348,6 +395,9 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
   Inputs inputs;
   if (Fault fault = agree(job, load(options, job, inputs)); fault.code != Fine)
     return fault;
+  if (Fault fault = compareSettings(job, options, inputs.description);
+      fault.code != Fine)
+    return fault;
   Program &program = inputs.program;
   const std::optional<TraceFile> &trace = inputs.trace;
   const bool none = options.model == "none";
@@ -378,14 +428,11 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
     }
     Error error;
     {
-      // The process that speaks is the first to give up, so that it is heard.
-      LastResort lastResort(speaks(job) ? 10 : 15, [&](const Error &error) {
+      LastResort lastResort([&](const Error &error) {
         (void)writeTrace(trace, options, recorder, numRanks, json);
-        const int code =
-            speaks(job) ? finish(options, json, error) : int(Failed);
         if (job)
-          job->abort(code, true, {});
-        std::_Exit(code);
+          endJob(*job, options, json, error, stop);
+        std::_Exit(finish(options, json, error));
       });
       run.recorder = &recorder;
       run.onError = std::ref(lastResort);
@@ -508,11 +555,14 @@ int run(const Options &options) {
   } catch (const std::exception &error) {
     fault = {Failed, "internal", error.what()};
   }
-  int code = fault.code;
-  if (alone || speaks(job.get()))
-    code = finish(options, json, fault);
-  if (job && code != Fine)
-    job->abort(code, alone, stop);
+  if (!job)
+    return finish(options, json, fault);
+  if (fault.code != Fine && !alone)
+    endJob(*job, options, json, fault, stop);
+  const int code =
+      alone || speaks(job.get()) ? finish(options, json, fault) : int(Fine);
+  if (code != Fine)
+    job->abort(code);
   return code;
 }
 

@@ -27,6 +27,8 @@ std::string_view name(ErrorKind kind) {
     return "mismatch";
   case ErrorKind::Timeout:
     return "timeout";
+  case ErrorKind::LostPeer:
+    return "lost-peer";
   case ErrorKind::Aborted:
     return "aborted";
   case ErrorKind::DeviceError:

@@ -159,12 +159,16 @@ private:
 } // namespace
 
 /// Brings the errors of all processes together: the first that is not a mere
-/// consequence.
-static Error agree(Peers *peers, Error own) {
+/// consequence. That of this process, if the others do not come in time.
+static Error agree(Peers *peers, Error own,
+                   double seconds = std::numeric_limits<double>::infinity()) {
   if (!peers)
     return own;
+  const std::vector<std::string> all = peers->gather(pack(own), seconds);
+  if (all.empty())
+    return own;
   Error result;
-  for (const std::string &bytes : peers->gather(pack(own))) {
+  for (const std::string &bytes : all) {
     Error error = unpackError(bytes);
     if (error && (!result || (result.kind == ErrorKind::Aborted &&
                               error.kind != ErrorKind::Aborted)))
@@ -219,6 +223,10 @@ static Error prepareRank(LocalRank &rank, const Program &program,
   return {};
 }
 
+/// How long the processes of a failed run wait for each other, in seconds: one
+/// of them may be stuck.
+static constexpr double kMeetingTime = 5;
+
 /// How often the processes of a run tell that they are alive, in seconds.
 static double beatOf(double timeout) {
   return timeout > 0 ? std::clamp(timeout / 8, 0.005, 1.0) : 1;
@@ -268,8 +276,11 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     std::vector<const Executor *> watched;
     for (LocalRank &rank : ranks)
       watched.push_back(rank.executor.get());
-    Watchdog watchdog(program, std::move(watched), recorder, control,
-                      options.timeout, options.callTimeout);
+    Watchdog watchdog(
+        program, std::move(watched), recorder, control, options.timeout,
+        options.callTimeout,
+        peers ? [=](double seconds) { return peers->silentRanks(seconds); }
+              : Watchdog::SilentRanks());
     std::stop_callback stop(options.stop, [&] {
       control.fail({ErrorKind::Aborted, "the run was stopped by its caller"});
     });
@@ -313,8 +324,8 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
         heard = true;
         control.fail(std::move(error));
       };
-      listener.onAlive = [&] { watchdog.othersAlive.fetch_add(1); };
-      listener.isAlive = [&] { return watchdog.isAlive(told); };
+      listener.onWork = [&] { watchdog.workOfOthers.fetch_add(1); };
+      listener.isAtWork = [&] { return watchdog.isAtWork(told); };
       if (Error error = peers->listen(std::move(listener), numValues,
                                       beatOf(options.timeout)))
         control.fail(std::move(error));
@@ -375,8 +386,14 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
       peers->stop(control.failed());
   }
 
-  if ((report.error =
-           agree(peers, control.failed() ? control.error() : Error())))
+  if (control.failed())
+    report.error = control.error();
+  // Who has lost a peer cannot wait for it.
+  if (report.error.kind != ErrorKind::LostPeer)
+    report.error = agree(
+        peers, report.error,
+        report.error ? kMeetingTime : std::numeric_limits<double>::infinity());
+  if (report.error)
     return report;
   if (peers) {
     std::string own;

@@ -155,9 +155,10 @@ std::string describeHang(const Program &program, const Recorder &recorder,
 Watchdog::Watchdog(const Program &program,
                    std::vector<const Executor *> executors,
                    const Recorder &recorder, RunControl &control,
-                   double timeout, double callTimeout)
+                   double timeout, double callTimeout, SilentRanks silentRanks)
     : program(program), executors(std::move(executors)), recorder(recorder),
-      control(control), timeout(timeout), callTimeout(callTimeout) {
+      control(control), timeout(timeout), callTimeout(callTimeout),
+      silentRanks(std::move(silentRanks)) {
   if (timeout <= 0 && callTimeout <= 0)
     return;
   try {
@@ -185,7 +186,7 @@ static std::string formatSeconds(double seconds) {
   return text;
 }
 
-bool Watchdog::isAlive(uint64_t &progress) const {
+bool Watchdog::isAtWork(uint64_t &progress) const {
   const uint64_t before = std::exchange(progress, 0);
   bool working = hostAtWork.load() > 0;
   for (const Executor *executor : executors) {
@@ -193,6 +194,28 @@ bool Watchdog::isAlive(uint64_t &progress) const {
     working |= executor->working();
   }
   return working || progress != before;
+}
+
+Error Watchdog::describeTimeout(std::span<const int32_t> ranks) const {
+  Error error{ErrorKind::Timeout, "no progress for " + formatSeconds(timeout) +
+                                      " " +
+                                      describeHang(program, recorder, ranks)};
+  // Others say several times within the timeout that they are there.
+  const auto silent =
+      silentRanks ? silentRanks(timeout / 2) : std::vector<int32_t>();
+  if (silent.empty())
+    return error;
+  std::string names;
+  for (int32_t rank : silent)
+    names += (names.empty() ? "" : ", ") + std::to_string(rank);
+  return {ErrorKind::LostPeer,
+          (silent.size() == 1
+               ? "rank " + names + " gives no sign of life; its process is "
+               : "ranks " + names +
+                     " give no sign of life; their processes "
+                     "are ") +
+              "frozen or lost\n" + error.message,
+          {silent.front()}};
 }
 
 void Watchdog::watch() {
@@ -206,7 +229,7 @@ void Watchdog::watch() {
       std::chrono::duration<double>(std::clamp(shortest / 20, 0.002, 0.2));
   AwakeTime awake(Clock::now(),
                   std::chrono::duration_cast<Clock::duration>(2 * period));
-  uint64_t lastProgress = 0, lastOthers = 0;
+  uint64_t lastProgress = 0, lastWork = 0;
   // When something last ended, and when something was last at work.
   Clock::duration lastEnd{0}, lastAlive{0};
   std::unique_lock lock(mutex);
@@ -222,17 +245,15 @@ void Watchdog::watch() {
     const Clock::duration now = awake.at(Clock::now());
     if (progress != lastProgress || !outstanding || hostAtWork.load() > 0)
       lastEnd = lastAlive = now;
-    if (working || othersAlive.load() != lastOthers)
+    if (working || workOfOthers.load() != lastWork)
       lastAlive = now;
-    lastOthers = othersAlive.load();
+    lastWork = workOfOthers.load();
     lastProgress = progress;
 
     const std::chrono::duration<double> idle = now - lastAlive,
                                         noEnd = now - lastEnd;
     if (timeout > 0 && idle.count() >= timeout)
-      control.fail({ErrorKind::Timeout,
-                    "no progress for " + formatSeconds(timeout) + " " +
-                        describeHang(program, recorder, ranks)});
+      control.fail(describeTimeout(ranks));
     else if (callTimeout > 0 && working && noEnd.count() >= callTimeout)
       control.fail(
           {ErrorKind::Timeout, "a call of the model takes more than " +

@@ -6,7 +6,7 @@
 #include "penstock/Program/Text.h"
 #include "penstock/Runtime/Backend.h"
 
-#include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <deque>
 #include <list>
@@ -17,10 +17,12 @@ namespace penstock::runtime {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = Patience::Clock;
 
-/// Nobody waits for a flag that is never set.
-const std::atomic<bool> kNever = false;
+Clock::duration toDuration(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(seconds));
+}
 
 //===----------------------------------------------------------------------===//
 // Peers
@@ -36,22 +38,28 @@ public:
     std::lock_guard lock(mpiMutex());
     MPI_Comm_size(control, &size);
     MPI_Comm_rank(control, &number);
+    lastHeard.assign(size, Clock::now());
   }
   ~MpiPeers() override { stop(true); }
 
   Error listen(Listener who, size_t values, double seconds) override;
   void post(std::span<const double> values) override;
   void tell(const Error &error) override;
+  std::vector<int32_t> silentRanks(double seconds) override;
   void stop(bool atOnce) override;
-  std::vector<std::string> gather(const std::string &own) override {
+  std::vector<std::string> gather(const std::string &own,
+                                  double seconds) override {
     std::vector<std::string> all;
-    if (Error error = gatherBytes(meeting, own, kNever, all))
-      all.assign(size, own);
+    Patience patience;
+    if (std::isfinite(seconds))
+      patience.end = Clock::now() + toDuration(seconds);
+    if (gatherBytes(meeting, own, patience, all))
+      all.clear();
     return all;
   }
 
 private:
-  enum Tag { IsAlive, HasFailed };
+  enum Tag { IsHere, IsAtWork, HasFailed };
   /// The longest message; a longer text is cut.
   static constexpr size_t kMaxBytes = 60'000;
   struct Step {
@@ -75,6 +83,7 @@ private:
   size_t numValues = 0;
   std::deque<Step> steps; ///< posted, not heard of; under the lock of MPI
   std::list<Sent> sent;   ///< likewise, not yet gone
+  std::vector<Clock::time_point> lastHeard; ///< of each process; likewise
   std::vector<char> buffer;
   MPI_Request incoming = MPI_REQUEST_NULL;
   Clock::duration beat{};
@@ -86,11 +95,11 @@ private:
 Error MpiPeers::listen(Listener who, size_t values, double seconds) {
   listener = std::move(who);
   numValues = values;
-  beat = std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(seconds));
+  beat = toDuration(seconds);
   buffer.resize(kMaxBytes);
   {
     std::lock_guard lock(mpiMutex());
+    lastHeard.assign(size, Clock::now());
     if (Error error = mpiError(
             MPI_Irecv(buffer.data(), static_cast<int>(buffer.size()), MPI_BYTE,
                       MPI_ANY_SOURCE, MPI_ANY_TAG, control, &incoming)))
@@ -133,6 +142,15 @@ void MpiPeers::tell(const Error &error) {
   sendToAll(HasFailed, pack(error).substr(0, kMaxBytes));
 }
 
+std::vector<int32_t> MpiPeers::silentRanks(double seconds) {
+  std::vector<int32_t> silent;
+  std::lock_guard lock(mpiMutex());
+  for (int p = 0; p < size; ++p)
+    if (p != number && Clock::now() - lastHeard[p] > toDuration(seconds))
+      silent.push_back(p);
+  return silent;
+}
+
 /// Whether the oldest step has been heard of from all.
 bool MpiPeers::hearStep() {
   Step step;
@@ -153,15 +171,16 @@ bool MpiPeers::hearStep() {
 
 bool MpiPeers::hearMessage() {
   Error error;
-  bool alive = false;
+  int tag = IsHere;
   {
     std::lock_guard lock(mpiMutex());
     int done = 0;
     MPI_Status status;
     if (MPI_Test(&incoming, &done, &status) != MPI_SUCCESS || !done)
       return false;
-    alive = status.MPI_TAG == IsAlive;
-    if (!alive) {
+    lastHeard[status.MPI_SOURCE] = Clock::now();
+    tag = status.MPI_TAG;
+    if (tag == HasFailed) {
       int length = 0;
       MPI_Get_count(&status, MPI_BYTE, &length);
       error = unpackError({buffer.data(), static_cast<size_t>(length)});
@@ -170,9 +189,9 @@ bool MpiPeers::hearMessage() {
     MPI_Irecv(buffer.data(), static_cast<int>(buffer.size()), MPI_BYTE,
               MPI_ANY_SOURCE, MPI_ANY_TAG, control, &incoming);
   }
-  if (alive)
-    listener.onAlive();
-  else
+  if (tag == IsAtWork)
+    listener.onWork();
+  else if (tag == HasFailed)
     listener.onError(std::move(error));
   return true;
 }
@@ -200,8 +219,7 @@ void MpiPeers::hear() {
     }
     if (now - lastBeat >= beat) {
       lastBeat = now;
-      if (listener.isAlive())
-        sendToAll(IsAlive, std::string());
+      sendToAll(listener.isAtWork() ? IsAtWork : IsHere, std::string());
     }
     // Nothing here is urgent: the ranks need the core more.
     round = heard ? 0 : round + 20;
@@ -261,16 +279,13 @@ public:
   int32_t number() const override { return own; }
   std::vector<std::string> gather(const std::string &text) override {
     std::vector<std::string> all;
-    (void)gatherBytes(MPI_COMM_WORLD, text, kNever, all);
+    (void)gatherBytes(MPI_COMM_WORLD, text, {}, all);
     return all;
   }
-  void abort(int code, bool atOnce, std::stop_token stop) override {
-    const auto end =
-        Clock::now() + std::chrono::seconds(atOnce || own == 0 ? 0 : 5);
-    // Looking for messages also moves those on that say why.
-    while (Clock::now() < end) {
-      if (stop.stop_requested())
-        std::_Exit(code);
+  void linger(std::chrono::seconds time, std::stop_token stop) override {
+    // Looking for messages also moves those on that go out.
+    for (const auto end = Clock::now() + time;
+         Clock::now() < end && !stop.stop_requested();) {
       {
         std::lock_guard lock(mpiMutex());
         int found = 0;
@@ -279,6 +294,8 @@ public:
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+  }
+  void abort(int code) override {
     std::lock_guard lock(mpiMutex());
     MPI_Abort(MPI_COMM_WORLD, code);
     std::_Exit(code);
@@ -310,7 +327,7 @@ Result<std::unique_ptr<Backend>> makeMpiBackend(MpiJob &job, int32_t numRanks) {
                      "; start it with mpirun -n " + std::to_string(number)};
   MPI_Comm base, results, control, meeting;
   for (MPI_Comm *comm : {&base, &results, &control, &meeting})
-    if (Error error = copyComm(MPI_COMM_WORLD, kNever, *comm))
+    if (Error error = copyComm(MPI_COMM_WORLD, {}, *comm))
       return Failure{error.message};
   return std::unique_ptr<Backend>(std::make_unique<MpiBackend>(
       job.number(), base, results, control, meeting));

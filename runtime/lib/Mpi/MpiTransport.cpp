@@ -103,7 +103,7 @@ Error MpiTransport::compare(const ProgramHash &hash,
                     .append("\n"));
   for (const std::string &line : mine)
     own += line;
-  if (Error error = gatherBytes(base, own, aborted, all))
+  if (Error error = gatherBytes(base, own, {&aborted}, all))
     return error;
   for (size_t r = 0; r < all.size(); ++r)
     if (all[r].compare(0, prefix, all[0], 0, prefix) != 0)
@@ -144,7 +144,7 @@ Error MpiTransport::connect(const ProgramHash &hash) {
             "the program has " + std::to_string(number) +
                 " different collectives, more than MPI has tags for"};
   for (uint16_t comm : used)
-    if (Error error = copyComm(base, aborted, comms[comm]))
+    if (Error error = copyComm(base, {&aborted}, comms[comm]))
       return error;
   for (Operation &operation : operations) {
     if (operation.isCollective)
@@ -261,7 +261,7 @@ Error MpiTransport::run(Operation &operation, Exchange &exchange) {
     if (numUnchecked > 0)
       backOff(round);
   }
-  return waitAll(exchange.requests, aborted);
+  return waitAll(exchange.requests, {&aborted});
 }
 
 /// Compares the label of a message that has come with what was expected.

@@ -30,8 +30,7 @@ void backOff(unsigned round) {
         std::chrono::microseconds(std::min(round, 200u)));
 }
 
-Error waitAll(std::span<MPI_Request> requests,
-              const std::atomic<bool> &aborted) {
+Error waitAll(std::span<MPI_Request> requests, const Patience &patience) {
   for (unsigned round = 0;; ++round) {
     {
       std::lock_guard lock(mpiMutex());
@@ -43,34 +42,32 @@ Error waitAll(std::span<MPI_Request> requests,
       if (done)
         return {};
     }
-    if (aborted)
+    if (patience.ended())
       return {ErrorKind::Aborted, "the transport was aborted"};
     backOff(round);
   }
 }
 
 /// The same for one.
-static Error wait(MPI_Request &request, const std::atomic<bool> &aborted) {
-  return waitAll({&request, 1}, aborted);
+static Error wait(MPI_Request &request, const Patience &patience) {
+  return waitAll({&request, 1}, patience);
 }
 
-Error copyComm(MPI_Comm comm, const std::atomic<bool> &aborted,
-               MPI_Comm &copy) {
+Error copyComm(MPI_Comm comm, const Patience &patience, MPI_Comm &copy) {
   MPI_Request request = MPI_REQUEST_NULL;
   {
     std::lock_guard lock(mpiMutex());
     if (Error error = mpiError(MPI_Comm_idup(comm, &copy, &request)))
       return error;
   }
-  if (Error error = wait(request, aborted))
+  if (Error error = wait(request, patience))
     return error;
   std::lock_guard lock(mpiMutex());
   return mpiError(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN));
 }
 
 Error gatherBytes(MPI_Comm comm, const std::string &own,
-                  const std::atomic<bool> &aborted,
-                  std::vector<std::string> &all) {
+                  const Patience &patience, std::vector<std::string> &all) {
   MPI_Request request = MPI_REQUEST_NULL;
   int size = 0;
   const int length = static_cast<int>(own.size());
@@ -83,7 +80,7 @@ Error gatherBytes(MPI_Comm comm, const std::string &own,
             &length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm, &request)))
       return error;
   }
-  if (Error error = wait(request, aborted))
+  if (Error error = wait(request, patience))
     return error;
   std::vector<int> begins(size, 0);
   for (int p = 1; p < size; ++p)
@@ -96,7 +93,7 @@ Error gatherBytes(MPI_Comm comm, const std::string &own,
             begins.data(), MPI_BYTE, comm, &request)))
       return error;
   }
-  if (Error error = wait(request, aborted))
+  if (Error error = wait(request, patience))
     return error;
   all.clear();
   for (int p = 0; p < size; ++p)

@@ -15,6 +15,7 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -28,10 +29,21 @@ std::mutex &mpiMutex();
 /// MPI_SUCCESS.
 Error mpiError(int code);
 
-/// Waits until all requests have ended; ends with Aborted when `aborted` is
-/// set. Without the lock.
-Error waitAll(std::span<MPI_Request> requests,
-              const std::atomic<bool> &aborted);
+/// How long to wait for other processes.
+struct Patience {
+  using Clock = std::chrono::steady_clock;
+  const std::atomic<bool> *aborted = nullptr; ///< until it is set
+  Clock::time_point end = Clock::time_point::max();
+
+  bool ended() const {
+    return (aborted && *aborted) ||
+           (end != Clock::time_point::max() && Clock::now() >= end);
+  }
+};
+
+/// Waits until all requests have ended; ends with Aborted when the patience
+/// does. Without the lock.
+Error waitAll(std::span<MPI_Request> requests, const Patience &patience);
 
 /// Sleeps the longer the more often nothing happened: a waiting rank must leave
 /// the core to one that works.
@@ -40,12 +52,11 @@ void backOff(unsigned round);
 /// Makes a communicator with the processes of another one, whose errors return;
 /// waits for those processes. It lives until MPI_Finalize: to free it would be
 /// to meet them again, and after a failure they need not come.
-Error copyComm(MPI_Comm comm, const std::atomic<bool> &aborted, MPI_Comm &copy);
+Error copyComm(MPI_Comm comm, const Patience &patience, MPI_Comm &copy);
 
 /// What each process of `comm` has brought, by number.
 Error gatherBytes(MPI_Comm comm, const std::string &own,
-                  const std::atomic<bool> &aborted,
-                  std::vector<std::string> &all);
+                  const Patience &patience, std::vector<std::string> &all);
 
 } // namespace penstock::runtime
 

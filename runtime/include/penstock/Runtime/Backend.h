@@ -13,6 +13,8 @@
 #include "penstock/Runtime/Device.h"
 #include "penstock/Runtime/Transport.h"
 
+#include <chrono>
+#include <limits>
 #include <memory>
 #include <stop_token>
 #include <vector>
@@ -31,27 +33,33 @@ public:
     /// A fault of another process.
     std::function<void(Error)> onError;
     /// Another process is at work.
-    std::function<void()> onAlive;
+    std::function<void()> onWork;
     /// Whether this process has been at work since the last question.
-    std::function<bool()> isAlive;
+    std::function<bool()> isAtWork;
   };
 
   virtual ~Peers() = default;
 
-  /// Begins a run in which each rank posts `numValues` values a step, and asks
-  /// isAlive every `beat` seconds.
+  /// Begins a run in which each rank posts `numValues` values a step, and tells
+  /// the others every `beat` seconds that this process lives, and whether it is
+  /// at work.
   virtual Error listen(Listener listener, size_t numValues, double beat) = 0;
   /// What the rank of this process says about its next step.
   virtual void post(std::span<const double> values) = 0;
   /// Tells all other processes, without waiting for them.
   virtual void tell(const Error &error) = 0;
+  /// The ranks of which nothing has been heard for so many seconds of the run.
+  virtual std::vector<int32_t> silentRanks(double seconds) = 0;
   /// Ends the run for the listener: when all has been heard of what was posted,
   /// or at once.
   virtual void stop(bool atOnce) = 0;
 
-  /// Meets all processes; returns what each one has brought, by number. Not
-  /// between listen and stop.
-  virtual std::vector<std::string> gather(const std::string &own) = 0;
+  /// Meets all processes; returns what each one has brought, by number, or
+  /// nothing when they have not all come within so many seconds. Not between
+  /// listen and stop.
+  virtual std::vector<std::string>
+  gather(const std::string &own,
+         double seconds = std::numeric_limits<double>::infinity()) = 0;
 };
 
 class Backend {
@@ -77,10 +85,10 @@ public:
   virtual int32_t number() const = 0; ///< of this process, from 0
   /// As Peers::gather, before any run.
   virtual std::vector<std::string> gather(const std::string &own) = 0;
-  /// Ends all processes with this exit code: at once, or else when process 0
-  /// has had some seconds to do so. A stop then ends this process only.
-  [[noreturn]] virtual void abort(int code, bool atOnce,
-                                  std::stop_token stop) = 0;
+  /// Waits so long, or until stopped, while messages to others still leave.
+  virtual void linger(std::chrono::seconds time, std::stop_token stop) = 0;
+  /// Ends all processes with this exit code.
+  [[noreturn]] virtual void abort(int code) = 0;
 };
 
 /// Starts MPI, once in a process and before its threads. Fails when this build

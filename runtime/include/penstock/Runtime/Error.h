@@ -25,7 +25,8 @@ enum class ErrorKind : uint8_t {
   ModelError,     ///< a call of the model threw
   NotFinite,      ///< the loss is NaN or infinite
   Mismatch,       ///< the two ends of a transfer disagree, or two programs do
-  Timeout,        ///< nothing goes on: a deadlock, or a lost peer
+  Timeout,        ///< nothing goes on: a deadlock
+  LostPeer,       ///< nothing is heard of another process any more
   Aborted,        ///< the caller, or another fault, ended the run
   DeviceError,    ///< no memory, no thread, an error of the accelerator
 };

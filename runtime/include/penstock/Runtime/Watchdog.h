@@ -41,31 +41,37 @@ private:
 
 class Watchdog {
 public:
+  /// Ranks in other processes of which nothing has been heard for so many
+  /// seconds.
+  using SilentRanks = std::function<std::vector<int32_t>(double seconds)>;
+
   /// `timeout` and `callTimeout` as in RunOptions. Watches the executors of
   /// this process until destroyed.
   Watchdog(const Program &program, std::vector<const Executor *> executors,
            const Recorder &recorder, RunControl &control, double timeout,
-           double callTimeout);
+           double callTimeout, SilentRanks silentRanks = {});
   ~Watchdog();
 
   /// While above zero the host itself is at work (a callback), and nothing
   /// counts as a hang.
   std::atomic<int> hostAtWork = 0;
-  /// Counts signs of life of other processes: a rank may wait for one of them.
-  std::atomic<uint64_t> othersAlive = 0;
+  /// Counts how often another process was at work: a rank may wait for it.
+  std::atomic<uint64_t> workOfOthers = 0;
 
   /// Whether something of this process works, or has ended anything since
   /// `progress`, which becomes the present progress.
-  bool isAlive(uint64_t &progress) const;
+  bool isAtWork(uint64_t &progress) const;
 
 private:
   void watch();
+  Error describeTimeout(std::span<const int32_t> ranks) const;
 
   const Program &program;
   const std::vector<const Executor *> executors;
   const Recorder &recorder;
   RunControl &control;
   const double timeout, callTimeout;
+  const SilentRanks silentRanks;
 
   std::mutex mutex;
   std::condition_variable wake;
