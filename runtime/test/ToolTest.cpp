@@ -474,7 +474,7 @@ TEST_F(RunTool, MpiProcessesMustHaveTheSameOptions) {
   const std::string file = write(compile(2));
   auto fails = [&](const std::string &second, const std::string &message) {
     EXPECT_EQ(shell(onProcesses(1, tool + arguments(file) + " --steps=3 : ") +
-                    "-n 1 " + tool + file + " --steps=3 " + second),
+                    "-n 1 " + tool + file + " " + second),
               2);
     EXPECT_TRUE(says("penstock-run: process 1" + message));
     EXPECT_EQ(count(output, "penstock-run: "), 1u) << output;
@@ -482,15 +482,17 @@ TEST_F(RunTool, MpiProcessesMustHaveTheSameOptions) {
   const std::string text = "--text=" + path("text"),
                     model = "--model=" + kModel;
   const std::string end = "; start all processes with the same options\n";
-  fails(text + " --model=byte-lm:width=x", ": 'width=x' of byte-lm ");
-  fails(text + " " + model + " --seed=3", " has --model=" + kModel +
-                                              ",seed=3, but process 0 has "
-                                              "--model=" +
-                                              kModel + end);
+  fails(text + " --model=byte-lm:width=x",
+        ": model byte-lm: 'width=x' is not an integer from 1 to 8192\n");
+  fails(text + " " + model + " --steps=3 --seed=3",
+        " has --model=" + kModel +
+            ",seed=3, but process 0 has "
+            "--model=" +
+            kModel + end);
   fails(text + " " + model + " --steps=4",
         " has --steps=4, but process 0 has --steps=3" + end);
   std::ofstream(path("other")) << contents(path("text")) << "!";
-  fails(model + " --text=" + path("other"), " has --text with hash ");
+  fails(model + " --steps=3 --text=" + path("other"), " has --text with hash ");
 }
 
 TEST_F(RunTool, MpiHangEndsWithATimeout) {
