@@ -29,7 +29,8 @@ find_package(CLI11 REQUIRED)
 find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 
-# Sets PENSTOCK_WITH_MPI, and makes MPI::MPI_CXX.
+# Sets PENSTOCK_WITH_MPI, and makes MPI::MPI_CXX. The sanitizer presets do
+# without: the MPI of a distribution is not instrumented.
 set(PENSTOCK_WITH_MPI OFF)
 if(NOT PENSTOCK_ENABLE_MPI STREQUAL "OFF")
   # The C interface is all that is used; the one for C++ is long gone.

@@ -403,6 +403,7 @@ static size_t count(const std::string &text, const std::string &part) {
   return number;
 }
 
+// The command of docs/runtime.md, "Several processes".
 TEST_F(RunTool, MpiTrainsAsThreadsDo) {
   const std::string file = write(compile(4));
   const std::string command =
