@@ -3,6 +3,7 @@
 #include "Build.h"
 #include "RandomProgram.h"
 
+#include "penstock/Analysis/Certify.h"
 #include "penstock/Analysis/Reduce.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
@@ -214,6 +215,19 @@ TEST(Reduce, KeepsTheFirstRule) {
     }
   const Reduction reduction = expectReduced(program);
   EXPECT_EQ(reduction.verdict.findings[0].rule, Rule::Completeness);
+}
+
+/// A certificate is of the whole program only.
+TEST(Reduce, DropsTheCertificate) {
+  Program program = oneForwardOneBackward(3, 6, true);
+  auto &list = program.ranks[0].instructions;
+  const auto last = list.end() - 2; // behind it there is the step
+  ASSERT_EQ(last->op, Op::Backward);
+  last->op = Op::BackwardInput; // and no W
+  ASSERT_TRUE(certify(program));
+  const Reduction reduction = expectReduced(program);
+  EXPECT_EQ(reduction.verdict.findings[0].rule, Rule::Completeness);
+  EXPECT_EQ(reduction.program.problem.numMicrobatches, 1);
 }
 
 TEST(Reduce, Failures) {
