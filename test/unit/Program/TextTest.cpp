@@ -72,6 +72,8 @@ TEST(Text, NamesOfOps) {
   EXPECT_EQ(mnemonic(Op::ReduceGrad), "reduce_grad");
   EXPECT_EQ(mnemonic(Op::Unshard), "unshard");
   EXPECT_EQ(mnemonic(Op::Reshard), "reshard");
+  EXPECT_EQ(mnemonic(Op::ReduceState), "reduce_state");
+  EXPECT_EQ(mnemonic(Op::Validate), "validate");
   EXPECT_EQ(mnemonic(Op::Offload), "offload");
   EXPECT_EQ(mnemonic(Op::Reload), "reload");
   EXPECT_EQ(mnemonic(Op::Step), "step");
