@@ -227,15 +227,21 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
       control.fail({ErrorKind::Aborted, "the run was stopped by its caller"});
     });
 
+    std::vector<int64_t> numVoid(numRanks);
     auto runRank = [&](int32_t r) {
       const Problem &problem = program.problem;
       if (Error error = transports[r]->connect(hash)) {
         control.fail(std::move(error));
         return;
       }
-      for (int64_t step = 0; step < options.steps; ++step) {
+      for (int64_t step = 0; step < options.steps;
+           step += !executors[r]->wasVoid()) {
         if (!totals.mayBegin(step) || !executors[r]->runStep(step))
           return;
+        if (executors[r]->wasVoid()) {
+          numVoid[r] += 1;
+          continue;
+        }
         const std::span<double> losses = totals.lossesOf(step);
         auto fail = [&](ErrorKind kind, const std::string &why) {
           control.fail({kind,
@@ -268,6 +274,8 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
           watchdog.hostAtWork.fetch_sub(1);
         }
       }
+      if (problem.postValidation)
+        executors[r]->runValidation();
     };
     std::vector<std::thread> threads;
     try {
@@ -280,6 +288,7 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     }
     for (std::thread &thread : threads)
       thread.join();
+    report.voidSteps = numVoid.front();
   }
 
   if (control.failed()) {
