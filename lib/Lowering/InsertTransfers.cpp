@@ -476,6 +476,36 @@ static uint32_t endOfFirstForwards(const std::vector<Instruction> &list) {
   return end;
 }
 
+/// Where a validation has to stand at the latest that stands before the item
+/// `at` and holds up no action if transfers are free: behind what the next
+/// action waits for, its inputs and the action before it.
+static uint32_t beforeNextAction(const Problem &problem,
+                                 const std::vector<Instruction> &list,
+                                 uint32_t at) {
+  uint32_t action = at;
+  while (action < list.size() && !isAction(list[action].op))
+    ++action;
+  if (action == list.size())
+    return at;
+  auto isInput = [&](const Instruction &recv) {
+    bool found = false;
+    for (uint32_t i = action, end = itemEnd(list, action); i < end; ++i)
+      forEachAccess(list[i], problem.numStages(), [&](const Access &read) {
+        forEachAccess(recv, problem.numStages(), [&](const Access &write) {
+          found |= recv.op == Op::Recv && read.tensor == write.tensor;
+        });
+      });
+    return found;
+  };
+  uint32_t behind = action;
+  while (behind > 0 && isTransfer(list[behind - 1].op) &&
+         !isInput(list[behind - 1]))
+    --behind;
+  while (list[behind].joined)
+    ++behind;
+  return std::min(at, behind);
+}
+
 /// Validations are events of the linear order too, from the last rank to the
 /// first, each as late as those behind it allow and followed by the transfer to
 /// the rank before. The state of the batch goes from the first rank to the last
@@ -498,8 +528,10 @@ static void addStates(Program &program,
   std::vector<uint32_t> cuts(numRanks); // of the validations
   for (int32_t r = 0; r < numRanks; ++r) {
     const uint32_t last = r == 0 ? ~0u : cuts[r - 1];
-    const uint32_t at = std::min(
-        placeOf(r, last), endOfFirstForwards(program.ranks[r].instructions));
+    const auto &list = program.ranks[r].instructions;
+    const uint32_t at =
+        beforeNextAction(program.problem, list,
+                         std::min(placeOf(r, last), endOfFirstForwards(list)));
     // As early as the instant at which what stands before it ends.
     cuts[r] = std::min(last, at == 0 ? 0 : events[r][at - 1] + 1);
   }

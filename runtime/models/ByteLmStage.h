@@ -395,6 +395,28 @@ public:
   void clearGradients() { array(gradients).setZero(); }
   /// @}
 
+  /// Calls fn(layer, shape of the parameter, its offset) in layer order.
+  template <typename Fn>
+  void forEachParameter(Fn &&fn) const {
+    for (const Slice &slice : slices) {
+      int64_t offset = slice.offset;
+      for (const TensorShape &tensor : slice.shape.parameters) {
+        fn(slice.layer, tensor, offset);
+        offset += tensor.stride();
+      }
+    }
+  }
+  /// All parameters, and their gradients, with the gaps between them.
+  std::span<S> parameterArray() { return {values.get(), size_t(numValues)}; }
+  std::span<S> gradientArray() { return {gradients.get(), size_t(numValues)}; }
+  /// From now on all passes take their weights from this array, or if null from
+  /// the parameters, which are the ones that are updated.
+  void useWeights(S *weights) {
+    for (size_t l = 0; l < layers.size(); ++l)
+      layers[l]->useWeights((weights ? weights : values.get()) +
+                            slices[l].offset);
+  }
+
 private:
   /// Keeps what a step changes, or takes it back.
   template <bool Keep>
@@ -424,30 +446,6 @@ private:
     }
   }
 
-public:
-  /// Calls fn(layer, shape of the parameter, its offset) in layer order.
-  template <typename Fn>
-  void forEachParameter(Fn &&fn) const {
-    for (const Slice &slice : slices) {
-      int64_t offset = slice.offset;
-      for (const TensorShape &tensor : slice.shape.parameters) {
-        fn(slice.layer, tensor, offset);
-        offset += tensor.stride();
-      }
-    }
-  }
-  /// All parameters, and their gradients, with the gaps between them.
-  std::span<S> parameterArray() { return {values.get(), size_t(numValues)}; }
-  std::span<S> gradientArray() { return {gradients.get(), size_t(numValues)}; }
-  /// From now on all passes take their weights from this array, or if null from
-  /// the parameters, which are the ones that are updated.
-  void useWeights(S *weights) {
-    for (size_t l = 0; l < layers.size(); ++l)
-      layers[l]->useWeights((weights ? weights : values.get()) +
-                            slices[l].offset);
-  }
-
-private:
   Batch batchOf(const ActionContext &context, int64_t step) const {
     return {corpus, config, step, context.microbatch, numSlices};
   }

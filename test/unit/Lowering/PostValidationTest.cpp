@@ -1,7 +1,6 @@
 //===- PostValidationTest.cpp - States of batches go to the ranks ---------===//
 
-#include "../Support/Families.h"
-#include "../Support/Problems.h"
+#include "Orders.h"
 
 #include "penstock/Analysis/Simulate.h"
 #include "penstock/Analysis/Verify.h"
@@ -53,16 +52,9 @@ void forEachSynchronousOrder(Fn &&fn) {
   for (const PlacedFamily &family : families)
     for (int32_t p : {1, 2, 3, 4, 6})
       for (int32_t m : {2, 6, 12}) {
-        if ((family.shape == Shape::BothWays ||
-             std::string(family.name) == "dualpipe_v" ||
-             std::string(family.name) == "gis") &&
-            (p % 2 != 0 || m < 2 * p))
-          continue;
-        if (std::string(family.name) == "dualpipe_v" && m < 2 * p)
-          continue;
         Problem problem = problemFor(family, p, m);
         if (!family.make(problem))
-          continue;
+          continue; // too few micro-batches, an odd number of ranks
         SCOPED_TRACE(std::string(family.name) + " p=" + std::to_string(p) +
                      " m=" + std::to_string(m));
         fn(orderOf(family, p, m));
@@ -93,8 +85,8 @@ TEST(PostValidation, StandsWhereItCostsNothing) {
   EXPECT_EQ(listing(program.ranks[0]), "forward 0 mb 0\n"
                                        "send activation 0 mb 0 to 1\n"
                                        "forward 0 mb 1\n"
-                                       "send activation 0 mb 1 to 1\n"
                                        "recv state from 1\n"
+                                       "send activation 0 mb 1 to 1\n"
                                        "recv gradient 1 mb 0 from 1\n"
                                        "validate\n"
                                        "backward_input 0 mb 0\n"
@@ -107,9 +99,9 @@ TEST(PostValidation, StandsWhereItCostsNothing) {
                                        "step\n");
   EXPECT_EQ(listing(program.ranks[1]), "recv activation 0 mb 0 from 0\n"
                                        "forward 1 mb 0\n"
-                                       "recv activation 0 mb 1 from 0\n"
                                        "validate\n"
                                        "send state to 0\n"
+                                       "recv activation 0 mb 1 from 0\n"
                                        "backward_input 1 mb 0\n"
                                        "send gradient 1 mb 0 to 0\n"
                                        "forward 1 mb 1\n"
@@ -136,6 +128,37 @@ TEST(PostValidation, EveryFamilyIsAccepted) {
     ++count;
   });
   EXPECT_GT(count, 100);
+}
+
+/// Where transfers take time, too.
+TEST(PostValidation, EveryFamilyIsAcceptedWithSlowTransfers) {
+  forEachSynchronousOrder([&](Program order) {
+    order.problem.link = {0.375, 64};
+    const Program program = lower(order, TransferPlacement::Fastest);
+    const Verdict verdict = verify(program);
+    ASSERT_TRUE(verdict.accepted()) << messagesOf(verdict);
+  });
+}
+
+/// Ranks in any order, costs of all kinds, many instants with several events.
+TEST(PostValidation, AcceptedAndFreeWhateverTheCosts) {
+  forEachOrder(5, 7, [&](Program order) {
+    const auto isOnTheWay = [](const Instruction &inst) {
+      return inst.op == Op::Step && inst.microbatch >= 0;
+    };
+    if (std::any_of(order.ranks[0].instructions.begin(),
+                    order.ranks[0].instructions.end(), isOnTheWay))
+      return;
+    const auto before = simulateProgram(lower(order, TransferPlacement::Time));
+    order.problem.postValidation = true;
+    const Program program = lower(order, TransferPlacement::Time);
+    const Verdict verdict = verify(program);
+    ASSERT_TRUE(verdict.accepted()) << messagesOf(verdict) << dump(program);
+    const auto with = simulateProgram(program);
+    ASSERT_TRUE(before && with);
+    EXPECT_EQ(with->makespan, before->makespan);
+    EXPECT_TRUE(verify(lower(order, TransferPlacement::Torch)).accepted());
+  });
 }
 
 /// Free transfers of states delay no action.
