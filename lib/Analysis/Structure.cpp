@@ -249,9 +249,11 @@ private:
                             const Instruction &b) {
     if (a.payload == b.payload)
       return "; make the order equal at both ends";
-    if (a.payload >= Payload::Stash || b.payload >= Payload::Stash)
-      return "; make the order equal at both ends or give stashes and "
-             "states a communicator of their own";
+    for (Payload payload : {Payload::State, Payload::Stash})
+      if (a.payload == payload || b.payload == payload)
+        return std::string("; make the order equal at both ends or give ") +
+               (payload == Payload::State ? "states" : "stashes") +
+               " a communicator of their own";
     return "; rank " + std::to_string(channel.destination) +
            " comes both after and before rank " +
            std::to_string(channel.source) +

@@ -373,6 +373,20 @@ TEST_F(RefusesStates, StepTooEarly) {
                               "after that");
 }
 
+TEST_F(RefusesStates, InTheWayOfAGradient) {
+  put("send state to 0", "send gradient 1 mb 1 to 0");
+  const Verdict verdict = verify(program);
+  ASSERT_FALSE(verdict.accepted());
+  EXPECT_NE(messagesOf(verdict).find(
+                "`send gradient 1 mb 0 to 0` arrives in rank 0's `recv state "
+                "from 1`"),
+            std::string::npos)
+      << messagesOf(verdict);
+  EXPECT_NE(messagesOf(verdict).find("give states a communicator of their own"),
+            std::string::npos)
+      << messagesOf(verdict);
+}
+
 TEST_F(RefusesStates, WrongWay) {
   program = orderOf(kOneForwardOneBackward, 4, 4);
   ASSERT_TRUE(insertTransfers(program));
