@@ -385,6 +385,8 @@ size_t penstock::countParts(const Program &program, Part part) {
 Program penstock::dropParts(const Program &program, Part part, size_t first,
                             size_t count) {
   Program result = program;
+  for (RankProgram &rank : result.ranks)
+    rank.times.clear(); // they certify another program
   switch (part) {
   case Part::Microbatches:
     dropMicrobatches(result, first, count);

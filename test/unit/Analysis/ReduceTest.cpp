@@ -3,6 +3,7 @@
 #include "Build.h"
 #include "RandomProgram.h"
 
+#include "penstock/Analysis/Certify.h"
 #include "penstock/Analysis/Reduce.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
@@ -214,6 +215,19 @@ TEST(Reduce, KeepsTheFirstRule) {
     }
   const Reduction reduction = expectReduced(program);
   EXPECT_EQ(reduction.verdict.findings[0].rule, Rule::Completeness);
+}
+
+/// A certificate is of the whole program only.
+TEST(Reduce, DropsTheCertificate) {
+  Program program = oneForwardOneBackward(3, 6, true);
+  program.problem.postValidation = true; // and nothing for it
+  for (int32_t r = 0; r < 3; ++r)
+    RankBuilder(program, r).step();
+  ASSERT_TRUE(certify(program));
+  const Reduction reduction = expectReduced(program);
+  EXPECT_EQ(reduction.verdict.findings[0].rule, Rule::Completeness);
+  EXPECT_EQ(reduction.program.problem.numRanks, 1);
+  EXPECT_EQ(reduction.program.problem.numMicrobatches, 1);
 }
 
 TEST(Reduce, Failures) {
