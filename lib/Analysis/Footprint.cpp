@@ -48,7 +48,7 @@ std::vector<RankMemory> memoryOf(const Problem &problem, const Timing &timing) {
 std::vector<int64_t> stashesAlive(const Program &program) {
   const Problem &problem = program.problem;
   std::vector<int64_t> most(problem.stages.size(), 0), now(most.size());
-  LiveRangeFinder finder(problem);
+  LiveRangeFinder finder(problem, LiveRangeFinder::Stashes);
   std::vector<std::pair<uint32_t, int32_t>> ends; // and the stage
   for (const RankProgram &rank : program.ranks) {
     now.assign(now.size(), 0);
@@ -56,13 +56,10 @@ std::vector<int64_t> stashesAlive(const Program &program) {
     const std::vector<LiveRange> ranges =
         finder.run(rank.instructions, [](uint32_t, const Access &, int32_t) {});
     for (const LiveRange &range : ranges)
-      if (range.kind == TensorKind::Stash)
-        ends.emplace_back(range.end, range.stage);
+      ends.emplace_back(range.end, range.stage);
     std::sort(ends.begin(), ends.end());
     auto ended = ends.begin();
     for (const LiveRange &range : ranges) {
-      if (range.kind != TensorKind::Stash)
-        continue;
       for (; ended->first <= range.first; ++ended)
         --now[ended->second];
       most[range.stage] = std::max(most[range.stage], ++now[range.stage]);

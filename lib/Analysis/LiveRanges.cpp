@@ -33,15 +33,14 @@ int32_t &LiveRangeFinder::currentSlow(size_t key, int32_t microbatch) {
 }
 
 Peak peakOf(const Problem &problem, size_t size,
-            std::span<const LiveRange> ranges, bool onlyStashes,
+            std::span<const LiveRange> ranges,
             std::span<const VersionRange> versions) {
   std::vector<int64_t> change(size + 1, 0);
-  for (const LiveRange &range : ranges)
-    if (!onlyStashes || range.kind == TensorKind::Stash) {
-      const int64_t bytes = bytesOf(problem, {range.kind, range.stage, 0});
-      change[range.first] += bytes;
-      change[range.end] -= bytes;
-    }
+  for (const LiveRange &range : ranges) {
+    const int64_t bytes = bytesOf(problem, {range.kind, range.stage, 0});
+    change[range.first] += bytes;
+    change[range.end] -= bytes;
+  }
   for (const VersionRange &range : versions) {
     const int64_t bytes = problem.stages[range.stage].bytes.parameters;
     // One is there in any case.

@@ -40,7 +40,7 @@ static constexpr size_t kMaxKinds = 4;
 static std::string describeAlive(const Problem &problem,
                                  const std::vector<LiveRange> &ranges,
                                  const std::vector<VersionRange> &versions,
-                                 bool onlyStashes, uint32_t instruction) {
+                                 uint32_t instruction) {
   // Of the versions of a stage's weights one is not counted here.
   std::vector<Kind> kinds;
   for (const VersionRange &range : versions)
@@ -53,8 +53,7 @@ static std::string describeAlive(const Problem &problem,
     }
   std::erase_if(kinds, [](const Kind &kind) { return kind.count <= 0; });
   for (const LiveRange &range : ranges)
-    if (range.first <= instruction && instruction < range.end &&
-        (!onlyStashes || range.kind == TensorKind::Stash))
+    if (range.first <= instruction && instruction < range.end)
       kinds.push_back({range.kind, range.stage, 1,
                        bytesOf(problem, {range.kind, range.stage, 0})});
   auto byName = [](const Kind &kind) {
@@ -108,22 +107,21 @@ void penstock::checkMemory(const Program &program, bool order,
     return;
   const std::vector<int64_t> persistent = persistentBytes(problem);
   const bool planned = !order && program.isPlanned();
-  LiveRangeFinder finder(problem);
+  LiveRangeFinder finder(problem, order ? LiveRangeFinder::Stashes
+                                        : LiveRangeFinder::All);
   for (int32_t r = 0; r < problem.numRanks && !findings.full(); ++r) {
     const int64_t arena = planned ? slotOffsets(program.ranks[r]).back() : 0;
     const auto &list = program.ranks[r].instructions;
     const WeightVersions versions = weightVersions(program, r);
     // Of a plan all slots are there all the time.
     const int64_t further =
-        planned ? peakOf(problem, list.size(), {}, order, versions.ranges).bytes
-                : 0;
+        planned ? peakOf(problem, list.size(), {}, versions.ranges).bytes : 0;
     const int64_t left = problem.memory - persistent[r] - further;
     if (planned && arena <= left)
       continue;
     const std::vector<LiveRange> ranges =
         finder.run(list, [](uint32_t, const Access &, int32_t) {});
-    const Peak peak =
-        peakOf(problem, list.size(), ranges, order, versions.ranges);
+    const Peak peak = peakOf(problem, list.size(), ranges, versions.ranges);
     const int64_t needed = planned ? arena : peak.bytes;
     if (needed <= left)
       continue;
@@ -144,13 +142,13 @@ void penstock::checkMemory(const Program &program, bool order,
                                : "") +
         ", more than the limit of " + std::to_string(problem.memory) + "; ";
     if (isAnyAlive)
-      text += "most " +
-              (planned ? "of it, " + std::to_string(peak.bytes) + " bytes, "
-                       : std::string()) +
-              "is alive at " + quoted(program, site) + ": " +
-              describeAlive(problem, ranges, versions.ranges, order,
-                            peak.instruction) +
-              "; ";
+      text +=
+          "most " +
+          (planned ? "of it, " + std::to_string(peak.bytes) + " bytes, "
+                   : std::string()) +
+          "is alive at " + quoted(program, site) + ": " +
+          describeAlive(problem, ranges, versions.ranges, peak.instruction) +
+          "; ";
     text += "use more ranks, a schedule with fewer activations alive, or "
             "recompute";
     findings.add({r, kNoInstruction}, text,

@@ -89,7 +89,8 @@ std::vector<std::vector<MemoryStep>> memoryOverTime(const Program &program,
                                                     const Timing &timing) {
   const Problem &problem = program.problem;
   const std::vector<int64_t> persistent = persistentBytes(problem);
-  LiveRangeFinder finder(problem);
+  LiveRangeFinder finder(problem, timing.ofOrder ? LiveRangeFinder::Stashes
+                                                 : LiveRangeFinder::All);
   std::vector<Changes> changes(program.ranks.size());
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const std::vector<double> &start = timing.start[r], &end = timing.end[r];
@@ -105,10 +106,9 @@ std::vector<std::vector<MemoryStep>> memoryOverTime(const Program &program,
                      ends[range] = std::max(ends[range], end[i]);
                    });
     for (size_t k = 0; k < ranges.size(); ++k)
-      if (!timing.ofOrder || ranges[k].kind == TensorKind::Stash)
-        add(changes[r], start[ranges[k].first],
-            std::max(k < ends.size() ? ends[k] : 0, end[ranges[k].last]), 0,
-            bytesOf(problem, {ranges[k].kind, ranges[k].stage, 0}));
+      add(changes[r], start[ranges[k].first],
+          std::max(k < ends.size() ? ends[k] : 0, end[ranges[k].last]), 0,
+          bytesOf(problem, {ranges[k].kind, ranges[k].stage, 0}));
     addActivations(program, r, timing, changes);
     addVersions(problem, weightVersions(program, static_cast<int32_t>(r)),
                 start, end, changes[r]);

@@ -5,6 +5,7 @@
 #include "Channels.h"
 #include "Rewrite.h"
 
+#include "penstock/Program/Certificate.h"
 #include "penstock/Program/File.h"
 
 #include <algorithm>
@@ -385,8 +386,7 @@ size_t penstock::countParts(const Program &program, Part part) {
 Program penstock::dropParts(const Program &program, Part part, size_t first,
                             size_t count) {
   Program result = program;
-  for (RankProgram &rank : result.ranks)
-    rank.times.clear(); // they certify another program
+  dropCertificate(result);
   switch (part) {
   case Part::Microbatches:
     dropMicrobatches(result, first, count);

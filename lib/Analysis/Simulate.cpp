@@ -203,7 +203,8 @@ static void measurePeaks(const Program &program, Timing &timing) {
   const bool order = timing.ofOrder;
   const std::vector<int64_t> persistent = persistentBytes(program.problem);
   const bool planned = program.isPlanned();
-  LiveRangeFinder finder(program.problem);
+  LiveRangeFinder finder(program.problem, order ? LiveRangeFinder::Stashes
+                                                : LiveRangeFinder::All);
   std::vector<std::vector<Guest>> guests(program.ranks.size());
   if (order)
     guests = guestsOf(program, timing);
@@ -234,8 +235,7 @@ static void measurePeaks(const Program &program, Timing &timing) {
     rank.peakVersions = versions.peak();
     if (!versions.ranges.empty())
       rank.versionBytes =
-          peakOf(program.problem, list.size(), {}, order, versions.ranges)
-              .bytes;
+          peakOf(program.problem, list.size(), {}, versions.ranges).bytes;
     if (planned && !order) {
       rank.peakBytes = persistent[r] + rank.versionBytes +
                        slotOffsets(program.ranks[r]).back();
@@ -252,9 +252,9 @@ static void measurePeaks(const Program &program, Timing &timing) {
     for (const Guest &guest : guests[r])
       ranges.push_back({TensorKind::Stash, guest.stage, guest.first,
                         guest.first, guest.end});
-    rank.peakBytes = persistent[r] + peakOf(program.problem, list.size(),
-                                            ranges, order, versions.ranges)
-                                         .bytes;
+    rank.peakBytes =
+        persistent[r] +
+        peakOf(program.problem, list.size(), ranges, versions.ranges).bytes;
   }
 }
 
@@ -301,6 +301,13 @@ std::optional<Timing> simulateOrder(const Program &program) {
   const Problem &problem = program.problem;
   Timing timing = makeTiming(program);
   timing.ofOrder = true;
+  // What stands before an item and is none starts and ends with the one before.
+  std::vector<uint32_t> filled(program.ranks.size(), 0);
+  std::vector<double> lastEnd(program.ranks.size(), 0);
+  auto fillUntil = [&](size_t rank, uint32_t begin) {
+    for (uint32_t &i = filled[rank]; i < begin; ++i)
+      timing.start[rank][i] = timing.end[rank][i] = lastEnd[rank];
+  };
   Status played = playOrder<double, ByRank<double>>(
       program,
       [&](const Instruction &inst) { return durationOf(problem, inst); },
@@ -310,21 +317,17 @@ std::optional<Timing> simulateOrder(const Program &program) {
       [&](const PlayedItem<double> &item) {
         prefetch(&timing.start[item.rank][item.begin], 16 * sizeof(double));
         prefetch(&timing.end[item.rank][item.begin], 16 * sizeof(double));
-        for (uint32_t i = item.begin; i < item.end; ++i) {
+        fillUntil(item.rank, item.begin);
+        for (uint32_t &i = filled[item.rank]; i < item.end; ++i) {
           timing.start[item.rank][i] = item.startTime;
           timing.end[item.rank][i] = item.endTime;
         }
+        lastEnd[item.rank] = item.endTime;
       });
   if (!played)
     return std::nullopt;
-  for (size_t r = 0; r < program.ranks.size(); ++r) {
-    double now = 0;
-    for (size_t i = 0; i < timing.end[r].size(); ++i) {
-      if (!isAction(program.ranks[r].instructions[i].op))
-        timing.start[r][i] = timing.end[r][i] = now;
-      now = timing.end[r][i];
-    }
-  }
+  for (size_t r = 0; r < program.ranks.size(); ++r)
+    fillUntil(r, static_cast<uint32_t>(timing.end[r].size()));
   summarize(program, timing);
   return timing;
 }

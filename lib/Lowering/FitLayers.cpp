@@ -53,20 +53,16 @@ Fit::Fit(const Program &order)
     for (int32_t rank : problem.ranksOf(s))
       stagesOn[rank].push_back(s);
   }
-  LiveRangeFinder finder(problem);
+  LiveRangeFinder finder(problem, LiveRangeFinder::Stashes);
   for (const RankProgram &rank : order.ranks) {
     sizes.push_back(rank.instructions.size());
     stashes.push_back(finder.run(rank.instructions,
                                  [](uint32_t, const Access &, int32_t) {}));
-    std::erase_if(stashes.back(), [](const LiveRange &range) {
-      return range.kind != TensorKind::Stash;
-    });
   }
 }
 
 int64_t Fit::lackOf(int32_t rank, int64_t persistent) {
-  const Peak peak =
-      peakOf(problem, sizes[rank], stashes[rank], /*onlyStashes=*/true);
+  const Peak peak = peakOf(problem, sizes[rank], stashes[rank]);
   return persistent + peak.bytes - problem.memory;
 }
 

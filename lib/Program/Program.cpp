@@ -68,29 +68,6 @@ void numberRankSets(Program &program) {
   program.rankSets = std::move(used);
 }
 
-double durationOf(const Problem &problem, const Instruction &inst) {
-  if (isTransfer(inst.op))
-    return problem.link.time(inst.bytes);
-  if (!isAction(inst.op))
-    return 0;
-  const StageCost &cost = problem.stages[inst.stage].cost;
-  auto ofMicrobatch = [&] {
-    switch (inst.op) {
-    case Op::Forward:
-      return cost.forward;
-    case Op::Backward:
-      return cost.backward;
-    case Op::BackwardInput:
-      return cost.input;
-    case Op::BackwardWeight:
-      return cost.weight;
-    default:
-      return cost.recompute;
-    }
-  };
-  return ofMicrobatch() / problem.slices;
-}
-
 double durationOfItem(const Problem &problem,
                       std::span<const Instruction> actions) {
   double sum = 0, longest = 0;

@@ -43,19 +43,22 @@ struct Peak {
   int64_t bytes = 0;
   uint32_t instruction = 0; ///< the first of the item
 };
-/// The earliest peak over the live ranges of a list of `size` instructions, of
-/// all tensors or of the stashes only, and of the versions of weights that a
-/// stage keeps beside one.
+/// The earliest peak over the live ranges of a list of `size` instructions, and
+/// of the versions of weights that a stage keeps beside one.
 Peak peakOf(const Problem &problem, size_t size,
-            std::span<const LiveRange> ranges, bool onlyStashes,
+            std::span<const LiveRange> ranges,
             std::span<const VersionRange> versions = {});
 
-/// Finds the live ranges of one rank after another. An offload ends the stay of
-/// a stash, a reload begins another.
+/// Finds the live ranges of one rank after another, of all tensors or of the
+/// stashes only, which are what an order holds. An offload ends the stay of a
+/// stash, a reload begins another.
 class LiveRangeFinder {
 public:
-  explicit LiveRangeFinder(const Problem &problem)
-      : problem(problem), rowOf(3 * problem.stages.size(), kNoRow) {}
+  enum Tensors { All, Stashes };
+
+  explicit LiveRangeFinder(const Problem &problem, Tensors which = All)
+      : problem(problem), which(which),
+        rowOf(3 * problem.stages.size(), kNoRow) {}
 
   /// Live ranges of a well-formed list, by `first`. Calls `fn(instruction,
   /// access, range)` for every access, where `range` is kNoSlot when the tensor
@@ -72,6 +75,8 @@ public:
         end = itemEnd(list, begin);
       }
       forEachAccess(list[i], problem.numStages(), [&](const Access &access) {
+        if (which == Stashes && access.tensor.kind != TensorKind::Stash)
+          return;
         int32_t &range = current(access.tensor);
         if (access.mode == Access::Write) {
           range = static_cast<int32_t>(ranges.size());
@@ -116,6 +121,7 @@ private:
   void clear(size_t listSize);
 
   const Problem &problem;
+  const Tensors which;
   std::vector<int64_t> rowOf;  ///< of (kind, stage), start in `dense`
   std::vector<size_t> touched; ///< entries of rowOf in use
   std::vector<int32_t> dense;  ///< live range of (kind, stage, mb)

@@ -233,10 +233,14 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
     advance(static_cast<int32_t>(rank));
   while (!running.empty()) {
     const int32_t rank = running.pop();
-    const PlayedItem<Time> item = current[rank];
-    visit(item);
+    visit(current[rank]);
+    const uint32_t begin = current[rank].begin, end = current[rank].end;
+    const Time endTime = current[rank].endTime;
     const auto &list = order.ranks[rank].instructions;
-    auto finish = [&](size_t done) { ended[done] = item.endTime; };
+    auto finish = [&](size_t done) {
+      prefetch(&ended[done], 16 * sizeof(Time));
+      ended[done] = endTime;
+    };
     auto wake = [&](size_t done, int32_t stage, int32_t mb) {
       if (stage < 0 || stage >= problem.numStages())
         return;
@@ -244,14 +248,14 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
       if (blockedOn[reader] == done)
         advance(reader);
     };
-    for (uint32_t i = item.begin; i < item.end; ++i) {
+    for (uint32_t i = begin; i < end; ++i) {
       if (list[i].op == Op::Forward)
         finish(index.forward(list[i].stage, list[i].microbatch));
       else if (list[i].op == Op::Backward || list[i].op == Op::BackwardInput)
         finish(index.backward(list[i].stage, list[i].microbatch));
     }
     advance(rank);
-    for (uint32_t i = item.begin; i < item.end; ++i) {
+    for (uint32_t i = begin; i < end; ++i) {
       const int32_t s = list[i].stage, mb = list[i].microbatch;
       if (list[i].op == Op::Forward)
         wake(index.forward(s, mb), s + 1, mb);

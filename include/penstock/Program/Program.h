@@ -298,7 +298,28 @@ inline int64_t bytesOf(const Problem &problem, const Tensor &t) {
 
 /// Time of one instruction when nothing holds it up: the cost of the action,
 /// of a slice its part, the link time of a transfer, 0 for everything else.
-double durationOf(const Problem &problem, const Instruction &inst);
+inline double durationOf(const Problem &problem, const Instruction &inst) {
+  if (isTransfer(inst.op))
+    return problem.link.time(inst.bytes);
+  if (!isAction(inst.op))
+    return 0;
+  const StageCost &cost = problem.stages[inst.stage].cost;
+  auto part = [&](double time) {
+    return problem.slices == 1 ? time : time / problem.slices;
+  };
+  switch (inst.op) {
+  case Op::Forward:
+    return part(cost.forward);
+  case Op::Backward:
+    return part(cost.backward);
+  case Op::BackwardInput:
+    return part(cost.input);
+  case Op::BackwardWeight:
+    return part(cost.weight);
+  default:
+    return part(cost.recompute);
+  }
+}
 /// Time of an item of actions: of several, what they take together.
 double durationOfItem(const Problem &problem,
                       std::span<const Instruction> actions);
