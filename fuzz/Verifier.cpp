@@ -34,6 +34,7 @@ static Program programOf(const uint8_t *data, size_t size) {
   problem.numRanks = 1 + data[0] % 4;
   problem.numMicrobatches = 1 + data[0] / 4 % 4;
   problem.stages.resize(1 + data[0] / 16 % 8);
+  problem.postValidation = data[1] / 32 % 2 != 0;
   for (size_t s = 0; s < problem.stages.size(); ++s)
     problem.placement.push_back(static_cast<int32_t>(s) % problem.numRanks);
   program.ranks.resize(problem.numRanks);
@@ -48,7 +49,7 @@ static Program programOf(const uint8_t *data, size_t size) {
     Instruction inst;
     inst.op = static_cast<Op>(record[1] % kNumOps);
     inst.queue = record[2] % 3;
-    if (inst.op != Op::Barrier) {
+    if (inst.op != Op::Barrier && !usesState(inst.op)) {
       inst.stage = index(record[3], problem.numStages());
       inst.microbatch = index(record[4], problem.numMicrobatches);
     }
@@ -68,7 +69,11 @@ static Program programOf(const uint8_t *data, size_t size) {
       program.rankSets = {{0, 1}};
       inst.peer = 0;
     }
-    const unsigned numRoles = isAction(inst.op) ? 4 : isTransfer(inst.op);
+    if (movesState(inst))
+      inst.stage = inst.microbatch = -1;
+    const unsigned numRoles = isAction(inst.op)  ? 4
+                              : movesState(inst) ? 0
+                                                 : isTransfer(inst.op);
     for (unsigned role = 0; numSlots && role < numRoles; ++role)
       inst.slots[role] = index(record[8 + role], numSlots);
     const Instruction *before = count ? &rank.instructions.back() : nullptr;

@@ -62,6 +62,8 @@ public:
     checkUses(Op::Step, steps);
     if (!isOrder) // which has no sums yet
       checkSums();
+    if (problem.postValidation)
+      checkPostValidation(program, isOrder, findings);
   }
 
 private:

@@ -79,6 +79,7 @@ private:
   void write(uint32_t i, const Tensor &tensor, uint32_t slot);
   void moveStash(uint32_t i);
   void touchWeights(uint32_t i);
+  void touchState(uint32_t i);
   void passSlice(uint32_t i, StageState &stage);
   void readParameters(uint32_t i, StageState &stage);
   void changeParameters(uint32_t i, StageState &stage, int32_t number);
@@ -149,6 +150,7 @@ private:
   std::vector<uint32_t> localStage; ///< dense number of a stage on this rank
   std::vector<int32_t> stages;      ///< by local stage
   std::vector<StageState> weights;  ///< by local stage
+  SlotState batchState;             ///< that the rank has; see movesState
   bool weightsOnQueues = false;     ///< on more than one
   bool offloads = false;            ///< some stash
   std::vector<SlotState> slots;
@@ -179,6 +181,8 @@ void DataFlow::runRank(int32_t r) {
                     [&](const Access &a) { access(i, a); });
       if (!isTransfer(inst(i).op))
         touchWeights(i);
+      if (program.problem.postValidation)
+        touchState(i);
     }
   });
 
@@ -186,6 +190,7 @@ void DataFlow::runRank(int32_t r) {
     slots[slot] = {};
   touched.clear();
   latest.clear();
+  batchState = {};
   for (int32_t stage : stages)
     localStage[stage] = kNone;
   stages.clear();
@@ -499,6 +504,42 @@ void DataFlow::touchWeights(uint32_t i) {
     return moveStash(i);
   default:
     return;
+  }
+}
+
+/// A rank has one state at a time: that of the batch before, which it gets and
+/// validates, and then that of the batch. `reduce_state` and `validate` look at
+/// the gradients of all stages, `validate` may change their parameters.
+void DataFlow::touchState(uint32_t i) {
+  const Instruction &own = inst(i);
+  const bool moves = movesState(own);
+  if (!moves && !usesState(own.op) && own.op != Op::Step)
+    return;
+  auto does = [&] {
+    return own.op == Op::ReduceState     ? "adds to the state of the batch"
+           : moves && own.op == Op::Recv ? "receives the state of a batch"
+                                         : "uses the state of a batch";
+  };
+  static constexpr std::string_view it = "the state";
+  if (own.op == Op::ReduceState || own.op == Op::Recv) {
+    orderWrite(i, batchState, does, it);
+    batchState.writer = i;
+    batchState.readers = kNone;
+  } else {
+    order(i, batchState.writer, "writes", it, does);
+    note(batchState.readers, i);
+  }
+  for (size_t k = 0; k < stages.size() && usesState(own.op); ++k) {
+    StageState &stage = weights[k];
+    if (!stage.isHeld)
+      continue;
+    order(i, stage.gradients, "changes", "them", [&] {
+      return "looks at the weight gradients of stage " +
+             std::to_string(stages[k]);
+    });
+    stage.gradients = i;
+    if (own.op == Op::Validate)
+      changeParameters(i, stage, stages[k]);
   }
 }
 

@@ -23,6 +23,8 @@ std::vector<RankMemory> persistentMemory(const Problem &problem) {
       memory[rank].parameters += size.parameters;
       memory[rank].gradients += size.gradients;
       memory[rank].optimizer += size.optimizer;
+      if (problem.postValidation) // to undo a step
+        memory[rank].optimizer += size.parameters + size.optimizer;
     }
   return memory;
 }

@@ -153,6 +153,8 @@ private:
   bool update(Instruction &inst) const {
     if (inst.op == Op::ReduceTied && !stays(*problem.tiedAt(inst.stage)))
       return false;
+    if (movesState(inst))
+      return true;
     if (!isTransfer(inst.op) || inst.payload == Payload::Stash) {
       if (inst.stage >= 0)
         inst.stage = numbers[inst.stage];
@@ -183,7 +185,9 @@ private:
     inst.stage = numbers[activation ? from : to];
     return true;
   }
-  static bool hasStage(Op op) { return op != Op::Barrier && op != Op::Step; }
+  static bool hasStage(Op op) {
+    return op != Op::Barrier && op != Op::Step && !usesState(op);
+  }
 
   Program &program;
   Problem &problem;

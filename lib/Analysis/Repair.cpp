@@ -48,11 +48,17 @@ bool onOneChannel(const Instruction &a, const Instruction &b) {
 }
 
 /// Whether two instructions of a rank must keep their order: they touch one
-/// tensor or slot, one of them writing; they match first to first; or they have
-/// to do with the parameters, gradients or stashes of one stage.
+/// tensor or slot, one of them writing; they match first to first; they have to
+/// do with the state of a batch; or they have to do with the parameters,
+/// gradients or stashes of one stage.
 bool dependent(const Problem &problem, const Instruction &a,
                const Instruction &b) {
   if (onOneChannel(a, b))
+    return true;
+  auto hasState = [](const Instruction &inst) {
+    return usesState(inst.op) || movesState(inst) || inst.op == Op::Step;
+  };
+  if (hasState(a) && hasState(b))
     return true;
   auto movesData = [](const Instruction &inst) {
     return isAction(inst.op) || isTransfer(inst.op);

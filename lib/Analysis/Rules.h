@@ -37,6 +37,9 @@ void checkStructure(const Program &program, const Channels &channels,
 /// An order has no transfers and sums of gradients yet.
 void checkCompleteness(const Program &program, bool order, Findings &findings,
                        Findings &warnings);
+/// Of a problem with post-validation, a part of checkCompleteness.
+void checkPostValidation(const Program &program, bool order,
+                         Findings &findings);
 void checkDataFlow(const Program &program, Findings &findings);
 void checkMemory(const Program &program, bool order, Findings &findings);
 /// checkDeadlock, for those who have the channels already.

@@ -51,6 +51,10 @@ private:
 
   void checkTransfer(Site site) {
     const Instruction &inst = at(site);
+    if (movesState(inst)) {
+      checkState(site, inst);
+      return;
+    }
     checkWay(site, inst);
     const Tensor tensor = {kindOf(inst.payload), inst.stage, inst.microbatch};
     const int64_t bytes = bytesOf(problem, tensor);
@@ -59,6 +63,24 @@ private:
                              " bytes, but " + describe(tensor) + " has " +
                              std::to_string(bytes) +
                              " in the stage table; make them equal");
+  }
+
+  /// A state goes along the ranks, up or down.
+  void checkState(Site site, const Instruction &inst) {
+    if (std::abs(inst.peer - site.rank) != 1)
+      findings.add(site, "goes between ranks " + std::to_string(site.rank) +
+                             " and " + std::to_string(inst.peer) +
+                             ", but a state goes from rank to rank, one after "
+                             "the other; name a rank next to this one");
+    const auto &insts = program.ranks[site.rank].instructions;
+    if (inst.joined || itemEnd(insts, site.instruction) > site.instruction + 1)
+      findings.add(site,
+                   "is in a group, but states travel alone where the last "
+                   "step is validated; take it out");
+    if (inst.bytes != kStateBytes)
+      findings.add(site, "moves " + std::to_string(inst.bytes) +
+                             " bytes, but a state has " +
+                             std::to_string(kStateBytes) + "; make them equal");
   }
 
   /// From the rank that makes a tensor to the one that reads it; a stash, from
@@ -227,9 +249,11 @@ private:
                             const Instruction &b) {
     if (a.payload == b.payload)
       return "; make the order equal at both ends";
-    if (a.payload == Payload::Stash || b.payload == Payload::Stash)
-      return "; make the order equal at both ends or give stashes a "
-             "communicator of their own";
+    for (Payload payload : {Payload::State, Payload::Stash})
+      if (a.payload == payload || b.payload == payload)
+        return std::string("; make the order equal at both ends or give ") +
+               (payload == Payload::State ? "states" : "stashes") +
+               " a communicator of their own";
     return "; rank " + std::to_string(channel.destination) +
            " comes both after and before rank " +
            std::to_string(channel.source) +

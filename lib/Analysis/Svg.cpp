@@ -514,7 +514,7 @@ void Picture::drawTransfers() {
     for (size_t r = 0; r < program.ranks.size(); ++r) {
       const auto &list = program.ranks[r].instructions;
       for (size_t i = 0; i < list.size(); ++i)
-        if (list[i].op == Op::Send)
+        if (list[i].op == Op::Send && !movesState(list[i]))
           draw(list[i].payload == Payload::Gradient, r, list[i].peer,
                timing.start[r][i], timing.end[r][i]);
     }

@@ -55,7 +55,8 @@ static void checkIsOrder(const Program &program, Findings &findings) {
   for (int32_t r = 0; r < program.problem.numRanks; ++r) {
     const RankProgram &rank = program.ranks[r];
     for (uint32_t i = 0; i < rank.instructions.size(); ++i)
-      if (usesComm(rank.instructions[i].op)) {
+      if (usesComm(rank.instructions[i].op) ||
+          usesState(rank.instructions[i].op)) {
         findings.add({r, i}, "does not belong into an order, where transfers "
                              "are implied; remove it, or check the whole as a "
                              "program");

@@ -102,6 +102,9 @@ Status Writer::check() {
     return Failure{"has tied stages, of which torch's schedules know nothing; "
                    "add up their gradients behind the schedule and leave "
                    "tied(...) out"};
+  if (problem.postValidation)
+    return Failure{"has post-validation, of which torch's schedules know "
+                   "nothing; leave post_validation out"};
   addsSharding = addsReduce = !isOrder;
   for (int32_t r = 0; r < problem.numRanks; ++r) {
     const auto &insts = program.ranks[r].instructions;

@@ -75,6 +75,9 @@ Estimate estimate(Result<Program> order, bool lower) {
       result.reason = planned.message();
     else
       timing = simulateProgram(program);
+  } else if (result.asynchronous && program.problem.postValidation) {
+    result.reason = "steps for one micro-batch each, but post-validation is of "
+                    "one step for the whole batch; drop post_validation";
   } else {
     timing = simulateOrder(program);
   }

@@ -6,7 +6,7 @@
 // projections of one linear order of events, which therefore runs the program
 // (docs/lowering.md). A stash that the order moves to another rank travels when
 // the action before that ends. Behind all that, gradients that several ranks
-// have parts of are added up.
+// have parts of are added up, and states of batches go to the ranks.
 //
 //===----------------------------------------------------------------------===//
 
@@ -82,7 +82,7 @@ public:
       : order(order), problem(order.problem), options(options), ticks(order),
         index(problem), isPending(index.size(), 0),
         isMoving(order.ranks.size(), 0), lists(order.ranks.size()),
-        copied(order.ranks.size(), 0) {}
+        copied(order.ranks.size(), 0), events(order.ranks.size()) {}
 
   Status run() {
     reserve();
@@ -101,6 +101,9 @@ public:
   }
 
   std::vector<std::vector<Instruction>> takeLists() { return std::move(lists); }
+  /// Of each instruction of the lists, the place in the one linear order; only
+  /// with post-validation.
+  std::vector<std::vector<uint32_t>> takeEvents() { return std::move(events); }
   TransferStatistics statistics;
 
 private:
@@ -112,6 +115,11 @@ private:
   void copyTo(int32_t rank, uint32_t end);
   void addTransfer(const Tensor &tensor, int32_t from, int32_t to, bool joined);
   void addMove(Site site);
+  void append(int32_t rank, const Instruction &inst) {
+    lists[rank].push_back(inst);
+    if (problem.postValidation)
+      events[rank].push_back(numEvents);
+  }
   void flush();
 
   const Program &order;
@@ -126,6 +134,8 @@ private:
   int64_t now = 0;
   std::vector<std::vector<Instruction>> lists;
   std::vector<uint32_t> copied; ///< instructions of the order already in lists
+  std::vector<std::vector<uint32_t>> events; ///< see takeEvents()
+  uint32_t numEvents = 0;
 };
 
 } // namespace
@@ -206,7 +216,8 @@ void Inserter::copyTo(int32_t rank, uint32_t end) {
     }
     inst.numWaits = 0;
     inst.firstWait = 0;
-    lists[rank].push_back(inst);
+    append(rank, inst);
+    ++numEvents;
   }
 }
 
@@ -220,10 +231,11 @@ void Inserter::addTransfer(const Tensor &tensor, int32_t from, int32_t to,
   inst.joined = joined;
   inst.op = Op::Send;
   inst.peer = to;
-  lists[from].push_back(inst);
+  append(from, inst);
   inst.op = Op::Recv;
   inst.peer = from;
-  lists[to].push_back(inst);
+  append(to, inst);
+  ++numEvents;
   ++statistics.transfers;
   statistics.groups += joined;
 }
@@ -337,6 +349,20 @@ static uint32_t endOfActions(const std::vector<Instruction> &list) {
   return end;
 }
 
+/// What follows the last action of a rank goes behind all transfers: a rank may
+/// be done and still hold stashes for others.
+static void putLast(Program &program) {
+  for (RankProgram &rank : program.ranks) {
+    auto &list = rank.instructions;
+    auto end = list.end();
+    while (end != list.begin() && !isAction(std::prev(end)->op))
+      --end;
+    std::stable_partition(end, list.end(), [](const Instruction &inst) {
+      return isTransfer(inst.op);
+    });
+  }
+}
+
 /// Gradients that several ranks have parts of can be added up only when all of
 /// them are there.
 static Status checkSteps(const Program &order,
@@ -383,6 +409,159 @@ static void addSums(Program &program, const std::vector<GradientSum> &sums) {
   numberRankSets(program);
 }
 
+//===----------------------------------------------------------------------===//
+// States of batches
+//===----------------------------------------------------------------------===//
+
+/// A state is of one step for the whole batch.
+static Status checkHasStep(const Program &order) {
+  bool steps = false;
+  for (size_t r = 0; r < order.ranks.size(); ++r) {
+    const auto &list = order.ranks[r].instructions;
+    const uint32_t end = endOfActions(list);
+    for (uint32_t i = 0; i < list.size(); ++i) {
+      if (list[i].op != Op::Step)
+        continue;
+      steps = true;
+      const Site site = {static_cast<int32_t>(r), i};
+      if (list[i].microbatch >= 0)
+        return Failure{quoted(list[i]) +
+                           " is for one micro-batch, but post-validation is of "
+                           "one step for the whole batch; choose a schedule "
+                           "with a flush, or drop post_validation",
+                       site};
+      if (i < end)
+        return Failure{quoted(list[i]) +
+                           " stands before the last action of rank " +
+                           std::to_string(r) +
+                           ", but it needs to know all gradients of the rank; "
+                           "put the step there",
+                       site};
+    }
+  }
+  if (steps)
+    return success();
+  return Failure{"there is no `step` that post-validation could be of; add "
+                 "steps, or drop post_validation",
+                 {}};
+}
+
+static Instruction stateOp(Op op, int32_t peer = -1) {
+  Instruction inst;
+  inst.op = op;
+  inst.peer = peer;
+  if (isTransfer(op)) {
+    inst.payload = Payload::State;
+    inst.bytes = kStateBytes;
+  }
+  return inst;
+}
+
+/// Index of the item before which a rank validates at the latest: its first
+/// action that is not a forward of the stage with which it begins.
+static uint32_t endOfFirstForwards(const std::vector<Instruction> &list) {
+  int32_t stage = -1;
+  uint32_t head = 0, end = 0;
+  for (uint32_t i = 0; i < list.size(); ++i) {
+    if (!list[i].joined)
+      head = i;
+    if (!isAction(list[i].op))
+      continue;
+    if (stage < 0)
+      stage = list[i].stage;
+    if (list[i].op != Op::Forward || list[i].stage != stage)
+      return head;
+    end = i + 1;
+  }
+  return end;
+}
+
+/// Where a validation has to stand at the latest that stands before the item
+/// `at` and holds up no action if transfers are free: behind what the next
+/// action waits for, its inputs and the action before it.
+static uint32_t beforeNextAction(const Problem &problem,
+                                 const std::vector<Instruction> &list,
+                                 uint32_t at) {
+  uint32_t action = at;
+  while (action < list.size() && !isAction(list[action].op))
+    ++action;
+  if (action == list.size())
+    return at;
+  auto isInput = [&](const Instruction &recv) {
+    bool found = false;
+    for (uint32_t i = action, end = itemEnd(list, action); i < end; ++i)
+      forEachAccess(list[i], problem.numStages(), [&](const Access &read) {
+        forEachAccess(recv, problem.numStages(), [&](const Access &write) {
+          found |= recv.op == Op::Recv && read.tensor == write.tensor;
+        });
+      });
+    return found;
+  };
+  uint32_t behind = action;
+  while (behind > 0 && isTransfer(list[behind - 1].op) &&
+         !isInput(list[behind - 1]))
+    --behind;
+  while (list[behind].joined)
+    ++behind;
+  return std::min(at, behind);
+}
+
+/// Validations are events of the linear order too, from the last rank to the
+/// first, each as late as those behind it allow and followed by the transfer to
+/// the rank before. The state of the batch goes from the first rank to the last
+/// behind all other events, before the steps.
+static void addStates(Program &program,
+                      const std::vector<std::vector<uint32_t>> &events,
+                      TransferStatistics &statistics) {
+  const auto numRanks = static_cast<int32_t>(program.ranks.size());
+  /// The item of a rank before which an event stands that comes before all
+  /// events of the linear order from `cut` on.
+  auto placeOf = [&](int32_t r, uint32_t cut) {
+    auto at = static_cast<uint32_t>(
+        std::lower_bound(events[r].begin(), events[r].end(), cut) -
+        events[r].begin());
+    const auto &list = program.ranks[r].instructions;
+    while (at > 0 && at < events[r].size() && list[at].joined)
+      --at;
+    return at;
+  };
+  std::vector<uint32_t> cuts(numRanks); // of the validations
+  for (int32_t r = 0; r < numRanks; ++r) {
+    const uint32_t last = r == 0 ? ~0u : cuts[r - 1];
+    const auto &list = program.ranks[r].instructions;
+    const uint32_t at =
+        beforeNextAction(program.problem, list,
+                         std::min(placeOf(r, last), endOfFirstForwards(list)));
+    // As early as the instant at which what stands before it ends.
+    cuts[r] = std::min(last, at == 0 ? 0 : events[r][at - 1] + 1);
+  }
+  for (int32_t r = 0; r < numRanks; ++r) {
+    auto &list = program.ranks[r].instructions;
+    std::vector<Instruction> validation = {stateOp(Op::Validate)}, reduction;
+    if (r > 0) {
+      validation.push_back(stateOp(Op::Send, r - 1));
+      reduction.push_back(stateOp(Op::Recv, r - 1));
+    }
+    reduction.push_back(stateOp(Op::ReduceState));
+    const uint32_t at = placeOf(r, cuts[r]);
+    uint32_t arrival = 0;
+    if (r + 1 < numRanks) {
+      reduction.push_back(stateOp(Op::Send, r + 1));
+      arrival = placeOf(r, cuts[r + 1]);
+    }
+    // From behind, so that places stay.
+    list.insert(std::find_if(list.begin(), list.end(),
+                             [](const Instruction &inst) {
+                               return inst.op == Op::Step;
+                             }),
+                reduction.begin(), reduction.end());
+    list.insert(list.begin() + at, validation.begin(), validation.end());
+    if (r + 1 < numRanks)
+      list.insert(list.begin() + arrival, stateOp(Op::Recv, r + 1));
+  }
+  statistics.transfers += 2 * (numRanks - 1);
+}
+
 static Result<TransferStatistics>
 insertAs(TransferPlacement placement, Program &order, TransferOptions options,
          const std::vector<GradientSum> &sums) {
@@ -393,7 +572,11 @@ insertAs(TransferPlacement placement, Program &order, TransferOptions options,
   auto lists = inserter.takeLists();
   for (size_t rank = 0; rank < lists.size(); ++rank)
     order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}};
+  if (!sums.empty() || order.problem.postValidation)
+    putLast(order);
   addSums(order, sums);
+  if (order.problem.postValidation)
+    addStates(order, inserter.takeEvents(), inserter.statistics);
   return inserter.statistics;
 }
 
@@ -449,6 +632,9 @@ Result<TransferStatistics> insertTransfers(Program &order,
   const std::vector<GradientSum> sums = gradientSums(order.problem);
   if (Status status = checkSteps(order, sums); !status)
     return status.failure();
+  if (order.problem.postValidation)
+    if (Status status = checkHasStep(order); !status)
+      return status.failure();
   if (options.placement == TransferPlacement::Fastest &&
       order.problem.link != Link())
     return insertFastest(order, options, sums);

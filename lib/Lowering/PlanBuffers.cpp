@@ -194,6 +194,7 @@ public:
 private:
   void touch(uint32_t inst, uint8_t queue, size_t cell, Access::Mode mode);
   void touchWeights(const RankProgram &rank, uint32_t i, size_t firstCell);
+  void touchState(const Instruction &inst, uint32_t i, size_t cell);
   void know(uint32_t inst);
   bool isKnown(uint32_t inst) const { return known[queueOf[inst]] > inst; }
 
@@ -204,7 +205,8 @@ private:
 
   /// The last writer of every cell, and behind it the last reader since then on
   /// each queue. Cells are the slots, and behind them, for ranks that touch
-  /// weights from several queues, parameters and gradients of each stage.
+  /// weights from several queues, parameters and gradients of each stage, and
+  /// with post-validation the state of the batch.
   std::vector<uint32_t> lastUse;
   std::vector<int32_t> cellOfStage; ///< of the parameters; gradients follow
   std::vector<int32_t> stages;      ///< on this rank
@@ -265,11 +267,13 @@ void WaitPlanner::touchWeights(const RankProgram &rank, uint32_t i,
     case Op::AllReduce:
     case Op::ReduceGrad:
     case Op::ReduceTied:
+    case Op::ReduceState:
       return touch(i, queue, gradients, Access::Update);
     case Op::Unshard:
     case Op::Reshard:
       return touch(i, queue, parameters, Access::Update);
     case Op::Step:
+    case Op::Validate:
       touch(i, queue, parameters, Access::Update);
       return touch(i, queue, gradients, Access::Update);
     default:
@@ -285,6 +289,14 @@ void WaitPlanner::touchWeights(const RankProgram &rank, uint32_t i,
   else
     for (int32_t stage : stages)
       touchStage(stage);
+}
+
+void WaitPlanner::touchState(const Instruction &inst, uint32_t i, size_t cell) {
+  const uint8_t queue = queueIndex[inst.queue];
+  if (inst.op == Op::ReduceState || (movesState(inst) && inst.op == Op::Recv))
+    touch(i, queue, cell, Access::Update);
+  else if (inst.op == Op::Validate || inst.op == Op::Step || movesState(inst))
+    touch(i, queue, cell, Access::Read);
 }
 
 void WaitPlanner::plan(RankProgram &rank, const Usage &usage) {
@@ -308,6 +320,8 @@ void WaitPlanner::plan(RankProgram &rank, const Usage &usage) {
       }
     numCells += 2 * stages.size();
   }
+  const size_t stateCell = numCells;
+  numCells += problem.postValidation;
   lastUse.assign(numCells * (numQueues + 1), kNoInstruction);
   clock.resize(list.size() * numQueues);
   queueOf.resize(list.size());
@@ -338,6 +352,8 @@ void WaitPlanner::plan(RankProgram &rank, const Usage &usage) {
       });
       if (usage.weights && !isTransfer(inst.op))
         touchWeights(rank, i, numSlots);
+      if (problem.postValidation)
+        touchState(inst, i, stateCell);
     }
 
     // Latest first: what an item has waited for needs no wait of its own, and

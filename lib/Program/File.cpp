@@ -96,7 +96,8 @@ private:
 /// Whether the problem uses nothing that came with version 2.
 static bool isOfVersion1(const Problem &problem) {
   return problem.slices == 1 && problem.weights.empty() &&
-         problem.tied.empty() && problem.overlap == 0;
+         problem.tied.empty() && problem.overlap == 0 &&
+         !problem.postValidation;
 }
 
 /// Adds what came with version 2.
@@ -109,6 +110,8 @@ static void addVersion2(Hasher &hasher, const Problem &problem) {
     hasher.addRange(set.stages);
     hasher.add(set.bytes);
   }
+  if (problem.postValidation)
+    hasher.add<uint8_t>(1);
 }
 
 ProgramHash penstock::hashProgram(const Program &program) {
@@ -238,14 +241,15 @@ void build(Builder &builder, const Program &program) {
   auto ends = writeScalars(builder, setEnds);
   auto members = writeScalars(builder, setMembers);
   file::FinishSizePrefixedProgramBuffer(
-      builder, file::CreateProgram(
-                   builder, isOfVersion1(problem) ? 1 : kProgramFileVersion,
-                   &fileHash, name, problem.numMicrobatches, stages, placement,
-                   chains, problem.link.latency, problem.link.bytesPerTime,
-                   problem.memory, rankOffsets, ends, members,
-                   hasCertificate(program) ? &timesHash : nullptr,
-                   problem.slices == 1 ? 0 : problem.slices, weights,
-                   problem.overlap, tied, endsOfTied, bytesOfTied));
+      builder,
+      file::CreateProgram(
+          builder, isOfVersion1(problem) ? 1 : kProgramFileVersion, &fileHash,
+          name, problem.numMicrobatches, stages, placement, chains,
+          problem.link.latency, problem.link.bytesPerTime, problem.memory,
+          rankOffsets, ends, members,
+          hasCertificate(program) ? &timesHash : nullptr,
+          problem.slices == 1 ? 0 : problem.slices, weights, problem.overlap,
+          tied, endsOfTied, bytesOfTied, problem.postValidation));
 }
 
 /// What every program in a file fulfils. A message begins with the place.
@@ -399,6 +403,7 @@ public:
     problem.memory = from.memory();
     copy(from.weights(), problem.weights);
     problem.overlap = from.overlap();
+    problem.postValidation = from.post_validation();
     if (!readTied(from, problem.tied))
       return refuse("is damaged: its tied stages do not add up; write it "
                     "again");

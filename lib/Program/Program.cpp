@@ -40,7 +40,7 @@ bool Program::isOrder() const {
     return false;
   for (const RankProgram &rank : ranks)
     for (const Instruction &inst : rank.instructions)
-      if (usesComm(inst.op))
+      if (usesComm(inst.op) || usesState(inst.op))
         return false;
   return true;
 }

@@ -41,6 +41,10 @@ std::string_view mnemonic(Op op) {
     return "step";
   case Op::ReduceTied:
     return "reduce_tied";
+  case Op::ReduceState:
+    return "reduce_state";
+  case Op::Validate:
+    return "validate";
   }
   return "unknown";
 }
@@ -58,6 +62,8 @@ std::string_view name(Payload payload) {
     return "gradient";
   case Payload::Stash:
     return "stash";
+  case Payload::State:
+    return "state";
   case Payload::None:
     break;
   }
@@ -202,6 +208,8 @@ void writeProblem(Writer &os, const Problem &problem) {
   }
   if (problem.overlap != 0)
     os << " overlap(" << problem.overlap << ')';
+  if (problem.postValidation)
+    os << " post_validation";
   if (problem.memory != 0)
     os << " memory(" << problem.memory << ')';
   if (problem.link != Link())

@@ -266,14 +266,18 @@ enum class Has : uint8_t { No, Maybe, Yes };
 struct Fields {
   Has stage, microbatch;
 };
-Fields fieldsOf(Op op) {
-  switch (op) {
+Fields fieldsOf(const Instruction &inst) {
+  if (movesState(inst))
+    return {Has::No, Has::No};
+  switch (inst.op) {
   case Op::AllReduce:
   case Op::ReduceGrad:
   case Op::Unshard:
   case Op::Reshard:
     return {Has::Yes, Has::Maybe};
   case Op::Barrier:
+  case Op::ReduceState:
+  case Op::Validate:
     return {Has::No, Has::No};
   case Op::ReduceTied:
     return {Has::Yes, Has::No};
@@ -362,7 +366,7 @@ private:
 
   /// Stage, micro-batch, payload and peer.
   bool checkNames(const Instruction &inst) {
-    const Fields fields = fieldsOf(inst.op);
+    const Fields fields = fieldsOf(inst);
     if (!checkIndex("stage", fields.stage, inst.stage, numStages) ||
         !checkIndex("micro-batch", fields.microbatch, inst.microbatch,
                     program.problem.numMicrobatches))
@@ -374,12 +378,16 @@ private:
       return fail(text("has micro-batch ", inst.microbatch,
                        " and no stage; name the stage too"));
 
+    if ((usesState(inst.op) || movesState(inst)) &&
+        !program.problem.postValidation)
+      return fail("is there for post-validation, which the schedule does not "
+                  "have; add post_validation to it, or remove this");
     if (isTransfer(inst.op)) {
       if (inst.payload == Payload::None ||
           static_cast<unsigned>(inst.payload) >= kNumPayloads)
         return fail(text("the payload is ", unsigned(inst.payload),
-                         "; a transfer moves an activation (1), a gradient (2) "
-                         "or a stash (3)"));
+                         "; a transfer moves an activation (1), a gradient "
+                         "(2), a stash (3) or a state (4)"));
       if (inst.peer == rank)
         return fail("is a transfer of the rank with itself; use the tensor "
                     "where it is");
@@ -419,8 +427,9 @@ private:
                        inst.comm,
                        "; only transfers and collectives have these"));
     }
-    const unsigned numRoles =
-        isAction(inst.op) ? 4 : (isTransfer(inst.op) ? 1 : 0);
+    const unsigned numRoles = isAction(inst.op)                          ? 4
+                              : isTransfer(inst.op) && !movesState(inst) ? 1
+                                                                         : 0;
     for (unsigned role = 0; role < inst.slots.size(); ++role) {
       const int32_t slot = inst.slots[role];
       if (slot == kNoSlot)

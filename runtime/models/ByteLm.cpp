@@ -83,6 +83,8 @@ public:
       parts[s].stage = std::make_unique<ByteLmStage<float>>(
           this->config, this->source->corpus, problem.stages[s], numLayers,
           problem.slices);
+      if (problem.postValidation)
+        parts[s].stage->keepUndo();
       if (const int32_t count = versions.peak(static_cast<int32_t>(s));
           count > 1)
         parts[s].old =
@@ -133,6 +135,25 @@ public:
     for (Part &part : parts)
       if (part.stage)
         update(part);
+  }
+
+  bool canValidate() const override { return true; }
+  double largestNorm() const override {
+    return config.clip > 0 ? config.clip : Model::largestNorm();
+  }
+  double squaredGradients(int32_t stage) override {
+    return parts[stage].stage->squaredGradients();
+  }
+  void tryStep(int32_t stage) override {
+    capture(parts[stage]);
+    parts[stage].stage->tryStep();
+  }
+  void undoStep(int32_t stage) override { parts[stage].stage->undoStep(); }
+  void scaleGradients(int32_t stage, double factor) override {
+    parts[stage].stage->scaleGradients(factor);
+  }
+  void clearGradients(int32_t stage) override {
+    parts[stage].stage->clearGradients();
   }
 
   std::span<float> gradients(int32_t stage) override {
@@ -189,11 +210,14 @@ private:
       part.stage->useWeights(nullptr);
   }
 
+  static void capture(Part &part) {
+    if (part.captured.empty())
+      return;
+    std::ranges::copy(part.stage->gradientArray(), part.captured.begin());
+    part.hasCapture = true;
+  }
   static void update(Part &part) {
-    if (!part.captured.empty()) {
-      std::ranges::copy(part.stage->gradientArray(), part.captured.begin());
-      part.hasCapture = true;
-    }
+    capture(part);
     if (part.old.any())
       part.old.beforeUpdate(part.stage->parameterArray());
     part.stage->update();
@@ -274,6 +298,10 @@ makeByteLm(std::shared_ptr<const ByteLmSource> source, const Program &program,
   Result<ByteLmConfig> config = configOfSlice(source->config, problem.slices);
   if (!config)
     return config.failure();
+  if (config->clip > 0 && !problem.postValidation)
+    return Failure{"byte-lm can clip only where the norm of all gradients is "
+                   "known; add post_validation to the schedule, or leave clip "
+                   "out"};
   Result<int32_t> numLayers = countLayers(problem);
   if (!numLayers)
     return numLayers.failure();

@@ -50,6 +50,12 @@ static std::string setKey(ByteLmConfig &config, std::string_view key,
       return "is not a positive number";
     return "";
   }
+  if (key == "clip") {
+    if (!parseNumber(value, config.clip) || !std::isfinite(config.clip) ||
+        config.clip <= 0)
+      return "is not a positive number";
+    return "";
+  }
   if (key == "seed")
     return parseNumber(value, config.seed) ? "" : "is not an integer >= 0";
   if (key == "optimizer") {
@@ -59,7 +65,7 @@ static std::string setKey(ByteLmConfig &config, std::string_view key,
     return "";
   }
   return "is not known; the keys are width, hidden, context, embed, samples, "
-         "lr, optimizer and seed";
+         "lr, optimizer, clip and seed";
 }
 
 Result<ByteLmConfig> ByteLmConfig::parse(std::string_view description) {
@@ -96,11 +102,15 @@ std::string ByteLmConfig::str() const {
         std::string(key.name) + '=' + std::to_string(this->*key.member) + ',';
   return text + "lr=" + formatNumber(lr) +
          ",optimizer=" + (optimizer == Optimizer::Adam ? "adam" : "sgd") +
+         (clip > 0 ? ",clip=" + formatNumber(clip) : "") +
          ",seed=" + std::to_string(seed);
 }
 
 std::string describeByteLm() {
-  return ByteLmConfig().str() + " (optimizer: adam or sgd; all keys optional)";
+  return ByteLmConfig().str() +
+         " (optimizer: adam or sgd; clip: largest norm of the "
+         "gradients, with post_validation; all keys "
+         "optional)";
 }
 
 LayerShape shapeOf(LayerKind kind, const ByteLmConfig &config) {

@@ -28,6 +28,7 @@ struct ByteLmConfig {
   int32_t samples = 64; ///< of a micro-batch
   double lr = 0.003;    ///< learning rate; SGD's default is 0.3
   Optimizer optimizer = Optimizer::Adam;
+  double clip = 0; ///< largest norm of all gradients; 0: no limit
   uint64_t seed = 1;
 
   static Result<ByteLmConfig> parse(std::string_view description);

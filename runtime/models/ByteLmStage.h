@@ -360,21 +360,40 @@ public:
 
   /// One step of the optimizer; gradients become zero.
   void update() {
-    auto g = array(gradients), x = array(values);
-    ++numUpdates;
-    if (config.optimizer == Optimizer::Sgd) {
-      x -= S(config.lr) * g;
-    } else {
-      constexpr double beta1 = 0.9, beta2 = 0.99;
-      const S rate = S(config.lr / (1 - std::pow(beta1, numUpdates)));
-      const S correction = S(1 / (1 - std::pow(beta2, numUpdates)));
-      auto m = array(firstMoment), v = array(secondMoment);
-      m = S(beta1) * m + S(1 - beta1) * g;
-      v = S(beta2) * v + S(1 - beta2) * g.square();
-      x -= rate * m / ((correction * v).sqrt() + S(1e-8));
-    }
-    g.setZero();
+    step();
+    clearGradients();
   }
+
+  /// \name Steps that may be undone
+  /// @{
+
+  /// Room for one copy of what a step changes.
+  void keepUndo() {
+    undoValues = makeAlignedArray<S>(numValues);
+    if (firstMoment) {
+      undoFirst = makeAlignedArray<S>(numValues);
+      undoSecond = makeAlignedArray<S>(numValues);
+    }
+  }
+  /// update(), but gradients stay.
+  void tryStep() {
+    exchange<true>();
+    step();
+  }
+  void undoStep() {
+    exchange<false>();
+    --numUpdates;
+  }
+  /// Layer by layer, and within one in memory order.
+  double squaredGradients() const {
+    double sum = 0;
+    for (int64_t i = 0; i < numValues; ++i)
+      sum += double(gradients.get()[i]) * double(gradients.get()[i]);
+    return sum;
+  }
+  void scaleGradients(double factor) { array(gradients) *= S(factor); }
+  void clearGradients() { array(gradients).setZero(); }
+  /// @}
 
   /// Calls fn(layer, shape of the parameter, its offset) in layer order.
   template <typename Fn>
@@ -399,6 +418,34 @@ public:
   }
 
 private:
+  /// Keeps what a step changes, or takes it back.
+  template <bool Keep>
+  void exchange() {
+    auto copy = [&](const AlignedArray<S> &own, const AlignedArray<S> &kept) {
+      std::copy_n((Keep ? own : kept).get(), own ? numValues : 0,
+                  (Keep ? kept : own).get());
+    };
+    copy(values, undoValues);
+    copy(firstMoment, undoFirst);
+    copy(secondMoment, undoSecond);
+  }
+  /// Gradients stay.
+  void step() {
+    auto g = array(gradients), x = array(values);
+    ++numUpdates;
+    if (config.optimizer == Optimizer::Sgd) {
+      x -= S(config.lr) * g;
+    } else {
+      constexpr double beta1 = 0.9, beta2 = 0.99;
+      const S rate = S(config.lr / (1 - std::pow(beta1, numUpdates)));
+      const S correction = S(1 / (1 - std::pow(beta2, numUpdates)));
+      auto m = array(firstMoment), v = array(secondMoment);
+      m = S(beta1) * m + S(1 - beta1) * g;
+      v = S(beta2) * v + S(1 - beta2) * g.square();
+      x -= rate * m / ((correction * v).sqrt() + S(1e-8));
+    }
+  }
+
   Batch batchOf(const ActionContext &context, int64_t step) const {
     return {corpus, config, step, context.microbatch, numSlices};
   }
@@ -460,7 +507,9 @@ private:
   int64_t numValues = 0, stashSize = 0;
   AlignedArray<S> values{nullptr, &std::free}, gradients{nullptr, &std::free},
       firstMoment{nullptr, &std::free}, secondMoment{nullptr, &std::free},
-      stream{nullptr, &std::free}, scratch{nullptr, &std::free};
+      undoValues{nullptr, &std::free}, undoFirst{nullptr, &std::free},
+      undoSecond{nullptr, &std::free}, stream{nullptr, &std::free},
+      scratch{nullptr, &std::free};
   int64_t numUpdates = 0;
 };
 

@@ -45,7 +45,7 @@ protected:
   /// A program of 1F1B for the model, or only its order.
   static Program compile(int32_t numRanks, bool order = false,
                          BufferOptions buffers = {},
-                         int32_t numMicrobatches = 2) {
+                         int32_t numMicrobatches = 2, bool validates = false) {
     const ByteLmConfig config = *ByteLmConfig::parse(kModel);
     Problem problem;
     problem.name = "tool";
@@ -60,6 +60,7 @@ protected:
       problem.stages.push_back(stage);
       problem.placement.push_back(s);
     }
+    problem.postValidation = validates;
     Program program = *oneForwardOneBackward(problem);
     appendSteps(program);
     if (order)
@@ -106,6 +107,25 @@ protected:
   std::filesystem::path directory;
   std::string output;
 };
+
+TEST_F(RunTool, SaysHowOftenAStepRanInVain) {
+  const std::string file = write(compile(2, false, {}, 2, /*validates=*/true));
+  // Every norm is larger: all steps but the last void the next one once.
+  const std::string clipped = file + " --model=" + kModel +
+                              ",clip=0.0001 --text=" + path("text") +
+                              " --steps=4";
+  EXPECT_EQ(run(clipped), 0) << output;
+  EXPECT_TRUE(says("void     3 times a step ran again, because the one before "
+                   "was amended"));
+  EXPECT_EQ(run(clipped + " --json"), 0) << output;
+  EXPECT_EQ(nlohmann::json::parse(output)["void_steps"], 3);
+  EXPECT_EQ(run(arguments(file) + " --steps=4 --check-gradients --json"), 0)
+      << output;
+  EXPECT_EQ(nlohmann::json::parse(output)["void_steps"], 0);
+  EXPECT_EQ(run(file + " --model=none --steps=4 --json"), 0) << output;
+  EXPECT_EQ(run(arguments(write(compile(2))) + " --json"), 0) << output;
+  EXPECT_FALSE(nlohmann::json::parse(output).contains("void_steps"));
+}
 
 TEST_F(RunTool, OutputThatIsLostIsNoticed) {
   const std::string file = write(compile(2));

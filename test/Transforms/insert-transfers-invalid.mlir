@@ -33,3 +33,18 @@ pipe.schedule @away ranks(2) microbatches(1) {
     backward 1 mb 0
   }
 }
+
+// -----
+
+// Steps on the way are not validated.
+pipe.schedule @on_the_way ranks(1) microbatches(2) post_validation {
+  rank 0 {
+    forward 0 mb 0
+    backward 0 mb 0
+    // expected-error @below {{`step 0 mb 0` is for one micro-batch, but post-validation is of one step for the whole batch; choose a schedule with a flush, or drop post_validation}}
+    step 0 mb 0
+    forward 0 mb 1
+    backward 0 mb 1
+    step 0 mb 1
+  }
+}

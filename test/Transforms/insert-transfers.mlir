@@ -24,6 +24,24 @@
 // TORCH-NOT:   group
 pipe.schedule @one_f_one_b ranks(2) microbatches(3) using(#pipe.one_f_one_b) bytes(#pipe.bytes<output = 64, stash = 8>)
 
+// The state of the batch before comes in the warm-up, that of the batch behind
+// the gradients.
+// CHECK-LABEL: pipe.schedule @validated
+// CHECK-SAME:  post_validation
+// CHECK:       rank 1 {
+// CHECK-NEXT:    recv activation 0 mb 0 from 0
+// CHECK-NEXT:    forward 1 mb 0
+// CHECK-NEXT:    validate
+// CHECK-NEXT:    send state to 0 bytes(16)
+// CHECK-NEXT:    recv activation 0 mb 1 from 0
+// CHECK-NEXT:    backward_input 1 mb 0
+// CHECK:         backward_weight 1 mb 1
+// CHECK-NEXT:    recv state from 0 bytes(16)
+// CHECK-NEXT:    reduce_state
+// CHECK-NEXT:    step
+// CHECK-NEXT:  }
+pipe.schedule @validated ranks(2) microbatches(2) using(#pipe.zb_h1) post_validation
+
 // A complete program is left alone.
 // CHECK-LABEL: pipe.schedule @program
 // CHECK:       rank 0 {

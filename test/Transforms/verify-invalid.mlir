@@ -185,3 +185,29 @@ module {
     }
   }
 }
+
+// -----
+
+// Nobody asks for a validation.
+pipe.schedule @no_clause ranks(1) microbatches(1) {
+  rank 0 {
+    // expected-error @below {{is there for post-validation, which the schedule does not have; add post_validation to it, or remove this}}
+    validate
+    forward 0 mb 0
+    backward 0 mb 0
+    step
+  }
+}
+
+// -----
+
+// With the clause both are needed.
+pipe.schedule @no_reduction ranks(1) microbatches(1) post_validation {
+  // expected-error @below {{`reduce_state` is missing on rank 0: the rank has to add its gradients to the state of the batch; add it}}
+  rank 0 {
+    validate
+    forward 0 mb 0
+    backward 0 mb 0
+    step
+  }
+}

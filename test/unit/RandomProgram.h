@@ -83,6 +83,7 @@ private:
       problem.link = {number(), number()};
     if (chance(2))
       problem.memory = bytes();
+    problem.postValidation = chance(3);
   }
 
   void makeRank(int32_t rank) {
@@ -158,12 +159,16 @@ private:
 
   Instruction transfer(int32_t rank) {
     Instruction inst = named(chance(2) ? Op::Send : Op::Recv);
-    inst.payload = static_cast<Payload>(1 + below(kNumPayloads - 1));
+    inst.payload = static_cast<Payload>(1 + below(kNumPayloads - 2));
     inst.peer = below(program.problem.numRanks - 1);
     inst.peer += inst.peer >= rank;
     inst.comm = chance(2) ? 0 : below(4);
     inst.bytes = chance(2) ? 0 : bytes();
     inst.slots[Slot] = chance(2) ? kNoSlot : anySlot(rank);
+    if (program.problem.postValidation && chance(3)) {
+      inst.payload = Payload::State;
+      inst.stage = inst.microbatch = inst.slots[Slot] = -1;
+    }
     return inst;
   }
 
@@ -194,6 +199,11 @@ private:
   }
 
   Instruction other(int32_t rank) {
+    if (program.problem.postValidation && chance(3)) {
+      Instruction state;
+      state.op = chance(2) ? Op::ReduceState : Op::Validate;
+      return state;
+    }
     Instruction inst =
         named(static_cast<Op>(static_cast<int>(Op::ReduceGrad) +
                               below(int(Op::Step) + 1 - int(Op::ReduceGrad))));

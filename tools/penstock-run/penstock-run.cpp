@@ -488,6 +488,7 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
   if (fault.code != Fine)
     return fault;
 
+  const bool validates = program.problem.postValidation;
   const auto predicted = simulateProgram(program);
   program.problem = recorder.measuredProblem();
   const auto fromMeasured = simulateProgram(program);
@@ -495,6 +496,8 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
       static_cast<double>(report.steps) / report.seconds;
   if (!none)
     json["loss"] = {{"first", report.firstLoss}, {"last", report.lastLoss}};
+  if (validates)
+    json["void_steps"] = report.voidSteps;
   json["seconds"] = report.seconds;
   json["steps_per_second"] = stepsPerSecond;
   json["bubble_rate"]["measured"] = report.bubbleRate;
@@ -505,6 +508,10 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
   say(format("trained  %lld steps in %.2f s, %.1f steps/s",
              static_cast<long long>(report.steps), report.seconds,
              stepsPerSecond));
+  if (validates)
+    say(format("void     %lld times a step ran again, because the one before "
+               "was amended",
+               static_cast<long long>(report.voidSteps)));
   if (!none)
     say(format("loss     %.4f in the first step, %.4f in the last (nats per "
                "byte)",

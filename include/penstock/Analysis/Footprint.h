@@ -24,8 +24,10 @@ struct RankMemory {
 };
 
 /// What a rank holds whatever runs: parameters, gradients and optimizer state
-/// of the stages placed on it. A stage that two chains have on different ranks
-/// counts on both. No activations; the totals are persistentBytes().
+/// of the stages placed on it; with post-validation the optimizer state has a
+/// copy of the parameters and of itself more. A stage that two chains have on
+/// different ranks counts on both. No activations; the totals are
+/// persistentBytes().
 std::vector<RankMemory> persistentMemory(const Problem &problem);
 
 /// That, and what a simulation of an order or a program of the problem found:

@@ -36,7 +36,8 @@ struct TransferStatistics {
 
 /// Inserts the sends and receives that an order needs (docs/lowering.md), and
 /// behind the actions an all-reduce of the gradients of every stage that has
-/// copies on several ranks. All stays on queue 0, so the result is a complete
+/// copies on several ranks, and with post-validation the states of batches with
+/// what uses them. All stays on queue 0, so the result is a complete
 /// program that runs strictly in host order. Fails on an order that cannot run,
 /// and leaves it as it was. The order must be well-formed.
 Result<TransferStatistics> insertTransfers(Program &order,

@@ -114,6 +114,10 @@ struct Problem {
   /// add to the longest: 0 as long as one after the other, 1 as long as the
   /// longest. See together().
   double overlap = 0;
+  /// The optimizer steps before it knows the gradients of all ranks: each rank
+  /// on what those before it know, and the next batch validates the steps,
+  /// amends them where they were wrong, and is then void (docs/semantics.md).
+  bool postValidation = false;
   Link link;
   int64_t memory = 0; ///< bytes a rank may use; 0: no limit
 

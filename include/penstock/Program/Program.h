@@ -41,20 +41,29 @@ enum class Op : uint8_t {
   Step = 14,          ///< optimizer update; stage -1: all stages of the rank
   ReduceTied = 15,    ///< gradient that tied stages share, over a rank set;
                       ///< stage: the first of them
+  ReduceState = 16,   ///< adds the rank's own gradients to the state of the
+                      ///< batch; see Problem::postValidation
+  Validate = 17,      ///< of the batch before: amends the optimizer update if
+                      ///< the state of all ranks says so
 };
-inline constexpr unsigned kNumOps = 16;
+inline constexpr unsigned kNumOps = 18;
 
 /// What a transfer moves, named by the stage that produced it: the activation
 /// of stage s is the output of s, the gradient of stage s is what s sends to
 /// s - 1, the stash of stage s is what its F keeps, which another rank may hold
-/// for it until its B.
+/// for it until its B. The state of a batch, which tells whether its optimizer
+/// step is right, belongs to no stage: every rank has it once.
 enum class Payload : uint8_t {
   None = 0,
   Activation = 1,
   Gradient = 2,
-  Stash = 3
+  Stash = 3,
+  State = 4
 };
-inline constexpr unsigned kNumPayloads = 4;
+inline constexpr unsigned kNumPayloads = 5;
+/// Bytes of the state of a batch: the sum of the squares of its gradients, and
+/// marks.
+inline constexpr int64_t kStateBytes = 16;
 
 /// Roles of the slots of an action, as indices into Instruction::slots. Other
 /// instructions use Slot only.
@@ -100,6 +109,14 @@ inline bool isAction(Op op) { return op <= Op::Recompute; }
 inline bool isTransfer(Op op) { return op == Op::Send || op == Op::Recv; }
 inline bool isCollective(Op op) {
   return op == Op::AllReduce || op == Op::Barrier || op == Op::ReduceTied;
+}
+/// Uses the state of a batch, without moving it.
+inline bool usesState(Op op) {
+  return op == Op::ReduceState || op == Op::Validate;
+}
+/// Moves the state of a batch.
+inline bool movesState(const Instruction &inst) {
+  return isTransfer(inst.op) && inst.payload == Payload::State;
 }
 /// Moves a stash to another rank or back. Only orders say so; in a program
 /// these are transfers.
@@ -149,7 +166,8 @@ struct Program {
       n += rank.instructions.size();
     return n;
   }
-  /// True when there are no transfers, collectives or slots: only an order yet.
+  /// True when there are no transfers, collectives, slots or uses of a state:
+  /// only an order yet.
   bool isOrder() const;
   /// True when some rank has slots.
   bool isPlanned() const;
@@ -207,7 +225,7 @@ struct Access {
 ///   I(s,i)  as B, and updates the stash, which W still needs
 ///   W(s,i)  reads activation s-1, gradient s+1, the stash
 ///   R(s,i)  reads activation s-1, writes the stash
-///   send reads, recv writes its payload
+///   send reads, recv writes its payload, unless that is a state
 ///
 /// Stage 0 reads no activation and writes no gradient; the last stage writes
 /// no activation and reads no gradient. `numStages` is that of the problem.
@@ -249,6 +267,8 @@ inline void forEachAccess(const Instruction &inst, int32_t numStages, Fn &&fn) {
     return;
   case Op::Send:
   case Op::Recv:
+    if (inst.payload == Payload::State)
+      return;
     fn(Access{inst.op == Op::Send ? Access::Read : Access::Write, Slot,
               Tensor{kindOf(inst.payload), s, mb}});
     return;

@@ -5,6 +5,7 @@
 #include "penstock/Program/Text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 
@@ -168,11 +169,21 @@ Error Executor::resolveTransport(Item &item) {
   } else {
     std::vector<Transfer> members;
     for (uint32_t i = item.first; i < item.first + item.count; ++i) {
+      time = std::max(time, durationOf(program.problem, instructions[i]));
+      if (movesState(instructions[i])) {
+        if (instructions[i].bytes != kStateBytes)
+          return at(i, ErrorKind::InvalidProgram,
+                    "moves " + std::to_string(instructions[i].bytes) +
+                        " bytes, but a state has " +
+                        std::to_string(kStateBytes) + "; make them equal");
+        members.push_back(
+            {&instructions[i], reinterpret_cast<std::byte *>(&state)});
+        continue;
+      }
       auto memory = slot(i, Slot, instructions[i].bytes);
       if (!memory)
         return at(i, ErrorKind::InvalidProgram, memory.message());
       members.push_back({&instructions[i], *memory});
-      time = std::max(time, durationOf(program.problem, instructions[i]));
     }
     id = transport.addGroup(members);
   }
@@ -288,10 +299,16 @@ Error Executor::prepare(double secondsPerUnit) {
       item.first = i;
       item.count = 1;
       item.queue = queueOf[inst.queue];
-      item.kind = usesComm(inst.op)                          ? Item::Transfers
-                  : isAction(inst.op) || inst.op == Op::Step ? Item::Calls
-                                                             : Item::Nothing;
+      item.kind =
+          usesComm(inst.op) ? Item::Transfers
+          : isAction(inst.op) || inst.op == Op::Step || usesState(inst.op)
+              ? Item::Calls
+              : Item::Nothing;
     }
+    // The state goes from the last rank to the first.
+    items.back().validates |=
+        inst.op == Op::Validate ||
+        (movesState(inst) && (inst.op == Op::Send) == (inst.peer < rank));
     if (inst.op == Op::Offload || inst.op == Op::Reload)
       return at(i, ErrorKind::NotSupported,
                 "this back end cannot move stashes to host memory; compile "
@@ -314,7 +331,35 @@ Error Executor::prepare(double secondsPerUnit) {
         return error;
   }
   resolveWaits();
+  if (Error error = prepareValidation())
+    return error;
   return addQueues();
+}
+
+Error Executor::prepareValidation() {
+  if (!program.problem.postValidation)
+    return {};
+  if (!model.canValidate())
+    return {ErrorKind::NotSupported,
+            "rank " + std::to_string(rank) +
+                ": the program has post-validation, but the model cannot undo "
+                "its optimizer steps; implement Model::canValidate and what "
+                "belongs to it, or compile without post_validation",
+            {rank}};
+  for (const Item &item : items)
+    if (item.validates && item.count > 1)
+      return at(item.first, ErrorKind::NotSupported,
+                "is in a group with a state, but states travel alone where the "
+                "last step is validated; take it out");
+  for (int32_t s = 0; s < program.problem.numStages(); ++s)
+    if (const auto ranks = program.problem.ranksOf(s);
+        std::binary_search(ranks.begin(), ranks.end(), rank)) {
+      stages.push_back(s);
+      if (ranks.front() == rank)
+        countedStages.push_back(s);
+    }
+  validationRow = std::vector<Stamps>(instructions.size());
+  return {};
 }
 
 //===----------------------------------------------------------------------===//
@@ -369,6 +414,78 @@ bool Executor::runStep(int64_t step) {
                   {rank}});
   inStep = false;
   return !control.failed();
+}
+
+bool Executor::runValidation() {
+  inStep = true;
+  row = validationRow.data();
+  // One after the other: what they wait for in a step does not run here.
+  for (const Item &item : items) {
+    if (!item.validates)
+      continue;
+    device.enqueue(item.queue, [this, &item](void *nativeQueue) {
+      runItem(item, nativeQueue);
+    });
+    Status idle = device.synchronize();
+    if (!idle && !control.failed())
+      control.fail({ErrorKind::DeviceError,
+                    "rank " + std::to_string(rank) +
+                        ", validation of the last step: " + idle.message(),
+                    {rank}});
+    if (control.failed())
+      break;
+  }
+  inStep = false;
+  return !control.failed();
+}
+
+//===----------------------------------------------------------------------===//
+// Post-validation
+//===----------------------------------------------------------------------===//
+
+/// Adds the gradients of the rank to those of the ranks before it.
+void Executor::reduceState() {
+  if (rank == 0)
+    state = {0, isVoid, false, {}};
+  if (!isVoid)
+    for (int32_t s : countedStages)
+      state.squares += model.squaredGradients(s);
+  mayStep = !state.isVoid && std::isfinite(state.squares) &&
+            std::sqrt(state.squares) <= model.largestNorm();
+  if (rank == 0)
+    state.steps = mayStep;
+}
+
+void Executor::tryStep(int32_t stage) {
+  if (!mayStep)
+    return;
+  hasStepped = true;
+  if (stage >= 0)
+    return model.tryStep(stage);
+  for (int32_t s : stages)
+    model.tryStep(s);
+}
+
+/// With the state of the step before, as all ranks have it.
+void Executor::validate() {
+  isVoid = false;
+  const double norm = std::sqrt(state.squares);
+  const bool overflows = !std::isfinite(state.squares);
+  const bool clips = !state.isVoid && !overflows && norm > model.largestNorm();
+  if (!state.isVoid && (overflows || clips)) {
+    for (int32_t s : stages)
+      if (hasStepped)
+        model.undoStep(s);
+    isVoid = clips || state.steps;
+  }
+  for (int32_t s : stages) {
+    if (clips) {
+      model.scaleGradients(s, model.largestNorm() / norm);
+      model.tryStep(s);
+    }
+    model.clearGradients(s);
+  }
+  hasStepped = false;
 }
 
 void Executor::readLosses(std::span<double> losses) {
@@ -435,8 +552,13 @@ void Executor::call(const Instruction &inst, const ActionContext &context) {
     return model.backwardWeight(context);
   case Op::Recompute:
     return model.recompute(context);
+  case Op::ReduceState:
+    return reduceState();
+  case Op::Validate:
+    return validate();
   default:
-    return model.optimizerStep(inst.stage);
+    return program.problem.postValidation ? tryStep(inst.stage)
+                                          : model.optimizerStep(inst.stage);
   }
 }
 

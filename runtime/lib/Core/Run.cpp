@@ -331,6 +331,7 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
         control.fail(std::move(error));
     }
 
+    std::vector<int64_t> numVoid(numRanks);
     auto runRank = [&](LocalRank &rank) {
       const int32_t r = rank.number;
       if (Error error = rank.transport->connect(hash)) {
@@ -338,9 +339,14 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
         return;
       }
       std::vector<double> values(peers ? numValues : 0);
-      for (int64_t step = 0; step < options.steps; ++step) {
+      for (int64_t step = 0; step < options.steps;
+           step += !rank.executor->wasVoid()) {
         if (!totals.mayBegin(step) || !rank.executor->runStep(step))
           return;
+        if (rank.executor->wasVoid()) {
+          numVoid[r] += 1;
+          continue;
+        }
         const std::span<double> losses =
             peers ? std::span(values).first(numLosses) : totals.lossesOf(step);
         auto fail = [&](ErrorKind kind, const std::string &why) {
@@ -370,6 +376,8 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
           add(r, step, timing);
         }
       }
+      if (problem.postValidation)
+        rank.executor->runValidation();
     };
     std::vector<std::thread> threads;
     try {
@@ -382,6 +390,8 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     }
     for (std::thread &thread : threads)
       thread.join();
+    // All ranks count the same.
+    report.voidSteps = numVoid[ranks.front().number];
     if (peers)
       peers->stop(control.failed());
   }

@@ -43,6 +43,13 @@ TEST(ByteLmConfig, RateDependsOnTheOptimizer) {
   EXPECT_EQ(ByteLmConfig::parse("byte-lm:lr=0.5,optimizer=sgd")->lr, 0.5);
 }
 
+TEST(ByteLmConfig, Clip) {
+  EXPECT_EQ(ByteLmConfig::parse("byte-lm")->clip, 0);
+  const ByteLmConfig config = *ByteLmConfig::parse("byte-lm:clip=0.5");
+  EXPECT_EQ(config.clip, 0.5);
+  EXPECT_EQ(ByteLmConfig::parse(config.str())->clip, 0.5);
+}
+
 TEST(ByteLmConfig, WrongDescriptions) {
   EXPECT_EQ(errorOf("gpt:width=3"),
             "unknown model 'gpt'; the known models are: byte-lm");
@@ -55,13 +62,17 @@ TEST(ByteLmConfig, WrongDescriptions) {
             "model byte-lm: '' is not of the form key=value");
   EXPECT_EQ(errorOf("byte-lm:seed=1,widht=3"),
             "model byte-lm: 'widht=3' is not known; the keys are width, "
-            "hidden, context, embed, samples, lr, optimizer and seed");
+            "hidden, context, embed, samples, lr, optimizer, clip and seed");
   for (const char *entry : {"width=0", "width=-1", "width=8193", "width=3x",
                             "width=", "width=99999999999"})
     EXPECT_EQ(errorOf(std::string("byte-lm:") + entry),
               std::string("model byte-lm: '") + entry +
                   "' is not an integer from 1 to 8192");
   for (const char *entry : {"lr=0", "lr=-1", "lr=nan", "lr=inf", "lr=fast"})
+    EXPECT_EQ(errorOf(std::string("byte-lm:") + entry),
+              std::string("model byte-lm: '") + entry +
+                  "' is not a positive number");
+  for (const char *entry : {"clip=0", "clip=-1", "clip=inf", "clip=tight"})
     EXPECT_EQ(errorOf(std::string("byte-lm:") + entry),
               std::string("model byte-lm: '") + entry +
                   "' is not a positive number");
@@ -151,7 +162,8 @@ TEST(PrintModel, NumbersOfLayers) {
 TEST(DescribeModels, NamesKeysAndDefaults) {
   EXPECT_EQ(describeModels(),
             "byte-lm:width=128,hidden=256,context=8,embed=32,samples=64,"
-            "lr=0.003,optimizer=adam,seed=1 (optimizer: adam or sgd; all keys "
+            "lr=0.003,optimizer=adam,seed=1 (optimizer: adam or sgd; clip: "
+            "largest norm of the gradients, with post_validation; all keys "
             "optional)\n");
 }
 

@@ -705,10 +705,33 @@ pipe.schedule @s ranks(2) microbatches(1) {
 
 pipe.schedule @s ranks(2) microbatches(1) {
   rank 0 {
-    // expected-error@+1 {{expected activation, gradient or stash}}
+    // expected-error@+1 {{expected activation, gradient, stash or state}}
     send 0 mb 0 to 1
   }
 }
+
+// -----
+
+pipe.schedule @s ranks(2) microbatches(1) {
+  rank 0 {
+    // expected-error@+1 {{expected 'to'}}
+    send state 0 mb 0 to 1
+  }
+}
+
+// -----
+
+pipe.schedule @s ranks(2) microbatches(1) {
+  rank 0 {
+    // expected-error@+1 {{unknown clause 'slot' of send; its clauses are bytes, comm, queue, after}}
+    send state to 1 slot(3)
+  }
+}
+
+// -----
+
+// expected-error@+1 {{clause 'post_validation' is given twice}}
+pipe.schedule @s post_validation ranks(2) post_validation microbatches(1)
 
 // -----
 
@@ -827,6 +850,15 @@ pipe.schedule @s ranks(2) microbatches(1) {
 pipe.schedule @s ranks(2) microbatches(1) {
   rank 0 {
     // expected-error@+1 {{payload}}
+    "pipe.send"() <{payload = 5 : i8, stage = 0, microbatch = 0, peer = 1}> : () -> ()
+  }
+}
+
+// -----
+
+pipe.schedule @s ranks(2) microbatches(1) {
+  rank 0 {
+    // expected-error@+1 {{a state is of no stage or micro-batch and in no slot: leave them out}}
     "pipe.send"() <{payload = 4 : i8, stage = 0, microbatch = 0, peer = 1}> : () -> ()
   }
 }
@@ -880,8 +912,8 @@ pipe.schedule @s ranks(2) microbatches(1) {
 
 pipe.schedule @s ranks(2) microbatches(1) {
   rank 0 {
-    // expected-error@+1 {{expected a known op and payload in waits, got 16 and 0}}
-    "pipe.forward"() <{stage = 0, microbatch = 0, after = array<i32: 16, 0, 0, 0, 0>}> : () -> ()
+    // expected-error@+1 {{expected a known op and payload in waits, got 18 and 0}}
+    "pipe.forward"() <{stage = 0, microbatch = 0, after = array<i32: 18, 0, 0, 0, 0>}> : () -> ()
   }
 }
 

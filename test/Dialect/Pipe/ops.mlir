@@ -45,6 +45,10 @@
 // CHECK-NEXT:      recv stash 0 mb 2 from 1 bytes(8) after(send stash 0 mb 2 to 1)
 // CHECK-NEXT:      offload 0 mb 3 to 1
 // CHECK-NEXT:      reload 0 mb 3 from 1 after(offload 0 mb 3 to 1)
+// CHECK-NEXT:      recv state from 1 bytes(16) comm(2)
+// CHECK-NEXT:      validate queue(1) after(recv state from 1)
+// CHECK-NEXT:      send state to 1 after(validate)
+// CHECK-NEXT:      reduce_state after(recv state from 1, validate)
 // CHECK-NEXT:      step after(reduce_grad 1, step 0 mb 1)
 // CHECK-NEXT:      step 0
 // CHECK-NEXT:      step 0 mb 3 {note = "x"}
@@ -91,6 +95,10 @@ pipe.schedule @program microbatches(8) ranks(4) {
     recv stash 0 mb 2 from 1 bytes(8) after(send stash 0 mb 2 to 1)
     offload 0 mb 3 to 1
     reload 0 mb 3 from 1 after(offload 0 mb 3 to 1)
+    recv state from 1 comm(2) bytes(16)
+    validate after(recv state from 1) queue(1)
+    send state to 1 after(validate)
+    reduce_state after(recv state from 1, validate)
     step after(reduce_grad 1, step 0 mb 1)
     step 0
     step 0 mb 3 {note = "x"}

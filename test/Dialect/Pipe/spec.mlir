@@ -48,6 +48,9 @@ pipe.schedule @chains ranks(2) microbatches(4) chains([0, 0, 1, 1]) using(#pipe.
 pipe.schedule @more ranks(4) using(#pipe.gpipe) memory(8) overlap(0.25) tied([0, 3] bytes 4096, [1, 2])
     weights([0.375, 0.625]) microbatches(2)
 
+// CHECK-NEXT:  pipe.schedule @validated ranks(4) microbatches(2) post_validation memory(8) using(#pipe.zb_h1)
+pipe.schedule @validated ranks(4) post_validation using(#pipe.zb_h1) memory(8) microbatches(2)
+
 // Nothing said yet, for options of passes to say.
 // CHECK-NEXT:  pipe.schedule @nothing
 pipe.schedule @nothing {}

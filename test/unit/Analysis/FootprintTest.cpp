@@ -32,6 +32,15 @@ TEST(Footprint, MemoryIsBrokenDownByWhatItIsFor) {
   EXPECT_EQ(stashesAlive(order), (std::vector<int64_t>{2, 1}));
 }
 
+TEST(Footprint, PostValidationKeepsACopy) {
+  Problem problem = makeProgram(2, 2).problem;
+  for (Stage &stage : problem.stages)
+    stage.bytes = {1, 10, 100, 1000, 10000};
+  problem.postValidation = true;
+  EXPECT_EQ(persistentMemory(problem)[1],
+            (RankMemory{100, 1000, 10000 + 100 + 10000, 0, 0}));
+}
+
 TEST(Footprint, RecomputedStashesLiveFromTheRecomputation) {
   Program order = makeProgram(1, 3);
   RankBuilder rank(order, 0);

@@ -208,8 +208,11 @@ void shardStages(Program &program) {
     last.push_back(barrier);
     list.insert(list.begin(), first.begin(), first.end());
     auto step =
-        std::find_if(list.begin(), list.end(),
-                     [](const Instruction &i) { return i.op == Op::Step; });
+        std::find_if(list.begin(), list.end(), [](const Instruction &i) {
+          return i.op == Op::Step || i.op == Op::ReduceState;
+        });
+    if (movesState(*std::prev(step)))
+      --step;
     list.insert(step, last.begin(), last.end());
   }
 }
@@ -289,10 +292,13 @@ Base makeBase(Random &random) {
                         source.generate != doubleBuffered;
     if (isTied)
       problem.tied = {{{0, problem.numStages() - 1}, 24}};
+    problem.postValidation = random.chance(3) && source.generate != pipeDream &&
+                             source.generate != doubleBuffered;
     Result<Program> made = source.generate(problem);
     if (!made)
       continue; // too few micro-batches, an odd number of ranks
-    Base base{std::string(source.name) + (isTied ? ", tied" : ""),
+    Base base{std::string(source.name) + (isTied ? ", tied" : "") +
+                  (problem.postValidation ? ", validated" : ""),
               std::move(*made)};
     Program &program = base.program;
     base.name += ", p " + std::to_string(p) + ", m " + std::to_string(m);

@@ -45,6 +45,8 @@ const Instruction *partnerOf(const Program &program, size_t rank, size_t i) {
 
 /// From the rank that makes a tensor to the one that reads it, in full size.
 bool goesRight(const Problem &problem, int32_t rank, const Instruction &inst) {
+  if (inst.payload == Payload::State) // up or down the ranks
+    return std::abs(inst.peer - rank) == 1 && inst.bytes == kStateBytes;
   if (inst.payload == Payload::Stash) { // away from its rank or back
     const int32_t owner = problem.rankOf(inst.stage, inst.microbatch);
     return (rank == owner) != (inst.peer == owner) &&
@@ -197,6 +199,56 @@ bool stepsAreRight(const Program &program) {
   return !whole;
 }
 
+/// What a rank does with states, as a word, is what it has to be; validations
+/// find the gradients of the batch before, reductions those of the batch, and
+/// steps know what to do.
+bool statesAreRight(const Program &program) {
+  const Problem &problem = program.problem;
+  if (!problem.postValidation)
+    return true;
+  int steps = 0;
+  for (int32_t r = 0; r < problem.numRanks; ++r) {
+    const auto &list = program.ranks[r].instructions;
+    std::string word, needed = r == 0 ? "va" : "vsRa";
+    if (r + 1 < problem.numRanks)
+      needed = "r" + needed + "S";
+    int32_t stage = -1;
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Op op = list[i].op;
+      const bool isTaken = word.find('a') != std::string::npos;
+      if (op == Op::Validate)
+        word += 'v';
+      if (op == Op::ReduceState)
+        word += 'a';
+      if (isTransfer(op) && list[i].payload == Payload::State) {
+        word += op == Op::Send ? (list[i].peer < r ? 's' : 'S')
+                               : (list[i].peer < r ? 'R' : 'r');
+        if (list[i].joined || (i + 1 < list.size() && list[i + 1].joined))
+          return false;
+      }
+      if (op == Op::Step) {
+        ++steps;
+        if (!isTaken || list[i].microbatch >= 0)
+          return false;
+      }
+      if (isTaken &&
+          (op == Op::Backward || op == Op::BackwardWeight ||
+           op == Op::AllReduce || op == Op::ReduceTied || op == Op::ReduceGrad))
+        return false;
+      if (!isAction(op))
+        continue;
+      if (stage < 0)
+        stage = list[i].stage;
+      if ((op != Op::Forward || list[i].stage != stage) &&
+          word.find('v') == std::string::npos)
+        return false;
+    }
+    if (word != needed)
+      return false;
+  }
+  return steps > 0;
+}
+
 bool isComplete(const Program &program) {
   const Problem &problem = program.problem;
   std::map<std::tuple<Op, int32_t, int32_t>, int> actions;
@@ -241,7 +293,7 @@ bool isComplete(const Program &program) {
       }
     }
   }
-  if (!stepsAreRight(program))
+  if (!stepsAreRight(program) || !statesAreRight(program))
     return false;
   for (int32_t s = 0; s < problem.numStages(); ++s) {
     for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb) {
@@ -304,14 +356,14 @@ private:
 };
 
 /// A place on a rank that can be read and written.
-enum class Place { Slot, Tensor, Host, Gradients, Parameters, Slices };
+enum class Place { Slot, Tensor, Host, Gradients, Parameters, Slices, State };
 using Cell = std::tuple<Place, int32_t, Tag>;
 
 class RankOracle {
 public:
   RankOracle(const Program &program, int32_t r, bool planned)
-      : problem(program.problem), rank(program.ranks[r]), planned(planned),
-        before(rank) {
+      : problem(program.problem), number(r), rank(program.ranks[r]),
+        planned(planned), before(rank) {
     for (size_t i = 0; i < rank.instructions.size(); ++i) {
       const Instruction &inst = rank.instructions[i];
       sharded[inst.stage] |= inst.op == Op::Unshard || inst.op == Op::Reshard;
@@ -367,20 +419,36 @@ private:
         (inst.op == Op::Forward || inst.op == Op::Backward ||
          inst.op == Op::BackwardInput))
       touch(i, {Place::Slices, inst.stage, {}}, true);
+    const Cell state = {Place::State, 0, {}};
     switch (inst.op) {
     case Op::Offload:
     case Op::Reload:
       if (!planned)
         return move(i, inst);
       return;
+    case Op::ReduceState:
+    case Op::Validate:
+      touch(i, state, inst.op == Op::ReduceState);
+      for (auto [stage, any] : stages)
+        if (any && holds(problem, number, stage)) {
+          touch(i, {Place::Gradients, stage, {}}, true);
+          if (inst.op == Op::Validate)
+            touch(i, {Place::Parameters, stage, {}}, true);
+        }
+      return;
     case Op::Step:
+      if (problem.postValidation)
+        touch(i, state, false);
       for (auto [stage, any] : stages)
         if (any && (inst.stage < 0 || inst.stage == stage))
           useWeights(i, inst, stage);
       return;
     case Op::Barrier:
+      return;
     case Op::Send:
     case Op::Recv:
+      if (inst.payload == Payload::State)
+        touch(i, state, inst.op == Op::Recv);
       return;
     case Op::ReduceTied:
       for (int32_t stage : problem.tiedAt(inst.stage)->stages)
@@ -459,6 +527,7 @@ private:
   };
 
   const Problem &problem;
+  const int32_t number;
   const RankProgram &rank;
   const bool planned;
   const Order before;
@@ -512,7 +581,8 @@ bool fitsInMemory(const Program &program, int32_t r) {
   int64_t bytes = 0;
   for (int32_t s = 0; s < problem.numStages(); ++s)
     if (const StageBytes &size = problem.stages[s].bytes; holds(problem, r, s))
-      bytes += size.parameters + size.gradients + size.optimizer;
+      bytes += size.parameters + size.gradients + size.optimizer +
+               (problem.postValidation ? size.parameters + size.optimizer : 0);
   for (int64_t slot : program.ranks[r].slotBytes)
     bytes += (slot + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   bytes += oldWeights(program, r);

@@ -355,6 +355,25 @@ TEST(Svg, OneArrowATransfer) {
   EXPECT_TRUE(arrowsOf(draw(twoRanks())).empty());
 }
 
+TEST(Svg, StatesHaveNoArrows) {
+  Program program = oneForwardOneBackward(2, 2, false);
+  program.problem.postValidation = true;
+  Instruction state;
+  state.payload = Payload::State;
+  state.bytes = kStateBytes;
+  for (int32_t r : {0, 1}) {
+    state.op = r == 0 ? Op::Send : Op::Recv;
+    state.peer = 1 - r;
+    program.ranks[r].instructions.push_back(state);
+  }
+  SvgOptions options;
+  options.transfers = true;
+  const auto arrows = arrowsOf(draw(program, options));
+  ASSERT_EQ(arrows.size(), 4u);
+  EXPECT_EQ(count(arrows[0], "M"), 2u);
+  EXPECT_EQ(count(arrows[1], "M"), 2u);
+}
+
 TEST(Svg, AnArrowGoesFromTheEndOfTheActionToTheStartOfItsReader) {
   SvgOptions options;
   options.transfers = true;

@@ -165,6 +165,11 @@ TEST(WriteTorchCsv, WhatTorchDoesNotKnow) {
   EXPECT_EQ(writeTorchCsv(*order).message(),
             "has tied stages, of which torch's schedules know nothing; add up "
             "their gradients behind the schedule and leave tied(...) out");
+  order->problem.tied.clear();
+  order->problem.postValidation = true;
+  EXPECT_EQ(writeTorchCsv(*order).message(),
+            "has post-validation, of which torch's schedules know nothing; "
+            "leave post_validation out");
 }
 
 } // namespace

@@ -104,6 +104,18 @@ TEST(Estimate, SaysWhatKeepsAScheduleFromRunning) {
             "`backward 1 mb 1` is missing; add it to rank 1");
 }
 
+TEST(Estimate, PostValidationNeedsOneStep) {
+  Problem problem = pipeline(2, 4);
+  problem.postValidation = true;
+  for (bool lower : {false, true}) {
+    EXPECT_TRUE(estimate(gpipe(problem), lower).feasible());
+    const Estimate onTheWay = estimate(pipeDream(problem), lower);
+    EXPECT_FALSE(onTheWay.runs);
+    EXPECT_TRUE(onTheWay.reason.ends_with("drop post_validation"))
+        << onTheWay.reason;
+  }
+}
+
 TEST(Estimate, SaysWhichRankHasTooLittleMemory) {
   Problem problem = pipeline(2, 4);
   problem.stages[1].bytes = {0, 256, 100, 200, 300};

@@ -308,3 +308,17 @@ TEST(InsertTransfers, SaysWhyAnOrderCannotRun) {
             "`forward 2 mb 0` is out of range; there are 2 stages and 2 "
             "micro-batches");
 }
+
+/// A rank that has ended its actions still holds stashes for others: its step
+/// stands behind their transfers, and sums of gradients between the two.
+TEST(InsertTransfers, SumsStandBehindStashesHeldForOthers) {
+  Problem problem = pipeline(4, 6);
+  problem.tied = {{{0, 3}, 8}};
+  Result<Program> program = bPipe(problem);
+  ASSERT_TRUE(program);
+  appendSteps(*program);
+  ASSERT_TRUE(insertTransfers(*program));
+  const Verdict verdict = verify(*program);
+  EXPECT_TRUE(verdict.accepted())
+      << (verdict.accepted() ? "" : verdict.findings.front().message);
+}

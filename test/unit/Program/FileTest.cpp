@@ -137,7 +137,15 @@ TEST_F(FileTest, OnlyWhatIsNewNeedsTheSecondVersion) {
     std::erase_if(rank.instructions, [](const Instruction &inst) {
       return inst.op == Op::ReduceTied;
     });
+  without.problem.postValidation = false;
+  for (RankProgram &rank : without.ranks)
+    std::erase_if(rank.instructions, [](const Instruction &inst) {
+      return usesState(inst.op) || movesState(inst);
+    });
   EXPECT_EQ(version(serialize(without)), 1u);
+  program = without;
+  program.problem.postValidation = true;
+  EXPECT_EQ(version(serialize(program)), 2u);
   program = without;
   setSlices(program.problem, 3);
   const Bytes bytes = serialize(program);
@@ -209,6 +217,7 @@ TEST_F(FileTest, EveryFieldChangesTheHash) {
       [](Program &p) { ++p.problem.weights[0]; },
       [](Program &p) { p.problem.weights.clear(); },
       [](Program &p) { p.problem.overlap += 0.125; },
+      [](Program &p) { p.problem.postValidation ^= true; },
       [](Program &p) { ++p.problem.tied[0].stages[0]; },
       [](Program &p) { ++p.problem.tied[0].bytes; },
       [](Program &p) { p.problem.tied.pop_back(); },

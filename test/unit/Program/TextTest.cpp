@@ -72,6 +72,8 @@ TEST(Text, NamesOfOps) {
   EXPECT_EQ(mnemonic(Op::ReduceGrad), "reduce_grad");
   EXPECT_EQ(mnemonic(Op::Unshard), "unshard");
   EXPECT_EQ(mnemonic(Op::Reshard), "reshard");
+  EXPECT_EQ(mnemonic(Op::ReduceState), "reduce_state");
+  EXPECT_EQ(mnemonic(Op::Validate), "validate");
   EXPECT_EQ(mnemonic(Op::Offload), "offload");
   EXPECT_EQ(mnemonic(Op::Reload), "reload");
   EXPECT_EQ(mnemonic(Op::Step), "step");
@@ -91,6 +93,8 @@ TEST(Text, Describe) {
             "recv gradient 2 mb 0 from 3");
   EXPECT_EQ(describe(transfer(Op::Send, Payload::Stash, 0, 2, 3)),
             "send stash 0 mb 2 to 3");
+  EXPECT_EQ(describe(transfer(Op::Send, Payload::State, -1, -1, 3)),
+            "send state to 3");
   EXPECT_EQ(describe(transfer(Op::Offload, Payload::None, 0, 2, 3)),
             "offload 0 mb 2 to 3");
   EXPECT_EQ(describe(transfer(Op::Reload, Payload::None, 0, 2, 3)),

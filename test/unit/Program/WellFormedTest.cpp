@@ -367,7 +367,7 @@ TEST(WellFormed, Names) {
   expectFaults({
       {[](Program &p) { p.ranks[0].instructions[0].op = Op(kNumOps); },
        {0, 0},
-       "the op is 16; it must be 0 to 15"},
+       "the op is 18; it must be 0 to 17"},
       {[](Program &p) { p.ranks[0].instructions[0].stage = 2; },
        {0, 0},
        "the stage is 2; it must be 0 to 1"},
@@ -396,12 +396,12 @@ TEST(WellFormed, TransfersAndCollectives) {
   expectFaults({
       {[](Program &p) { p.ranks[0].instructions[1].payload = Payload::None; },
        {0, 1},
-       "the payload is 0; a transfer moves an activation (1), a gradient (2) "
-       "or a stash (3)"},
-      {[](Program &p) { p.ranks[0].instructions[1].payload = Payload(4); },
+       "the payload is 0; a transfer moves an activation (1), a gradient (2), "
+       "a stash (3) or a state (4)"},
+      {[](Program &p) { p.ranks[0].instructions[1].payload = Payload(5); },
        {0, 1},
-       "the payload is 4; a transfer moves an activation (1), a gradient (2) "
-       "or a stash (3)"},
+       "the payload is 5; a transfer moves an activation (1), a gradient (2), "
+       "a stash (3) or a state (4)"},
       {[](Program &p) {
          p.ranks[0].instructions[0].payload = Payload::Gradient;
        },

@@ -168,6 +168,7 @@ LogicalResult Extraction::readClauses() {
   });
   if (FloatAttr overlap = schedule.getOverlapAttr())
     p.overlap = overlap.getValueAsDouble() + 0.0;
+  p.postValidation = schedule.getPostValidation();
   return success();
 }
 
@@ -579,6 +580,8 @@ LogicalResult writeProgram(ScheduleOp schedule, const Program &program) {
       problem.overlap == 0
           ? FloatAttr()
           : FloatAttr::get(Float64Type::get(context), problem.overlap);
+  props.post_validation =
+      problem.postValidation ? UnitAttr::get(context) : UnitAttr();
 
   Block &body = schedule.getBody().front();
   body.clear();

@@ -62,6 +62,10 @@ static constexpr penstock::Op kOp = [] {
     return Step;
   else if constexpr (std::is_same_v<OpTy, ReduceTiedOp>)
     return ReduceTied;
+  else if constexpr (std::is_same_v<OpTy, ReduceStateOp>)
+    return ReduceState;
+  else if constexpr (std::is_same_v<OpTy, ValidateOp>)
+    return Validate;
 }();
 
 /// Calls `visit(property, field)` for every property of an instruction op that
@@ -143,9 +147,13 @@ static constexpr StringRef kCollectiveClauses[] = {"ranks", "bytes", "comm",
                                                    "queue", "after"};
 static constexpr StringRef kQueueClauses[] = {"queue", "after"};
 
-static Format formatOf(penstock::Op op) {
+static Format formatOf(penstock::Op op, Payload payload = Payload::None) {
   if (isAction(op))
     return {Need::Required, Need::Required, kActionClauses};
+  if (isTransfer(op) && payload == Payload::State)
+    return {Need::None, Need::None,
+            ArrayRef<StringRef>(kTransferClauses).drop_front(), // no slot
+            Need::Required};
   if (isTransfer(op))
     return {Need::Required, Need::Required, kTransferClauses, Need::Required};
   switch (op) {
@@ -155,6 +163,9 @@ static Format formatOf(penstock::Op op) {
     return {Need::Required, Need::None, kCollectiveClauses};
   case Op::Barrier:
     return {Need::None, Need::None, kCollectiveClauses};
+  case Op::ReduceState:
+  case Op::Validate:
+    return {Need::None, Need::None, kQueueClauses};
   case Op::Offload:
   case Op::Reload:
     return {Need::Required, Need::Required, kQueueClauses, Need::Optional};
@@ -171,18 +182,19 @@ static StringRef preposition(penstock::Op op) {
 }
 
 /// Parses what an instruction is, after its mnemonic: "activation 0 mb 1 to 1".
-static ParseResult parseHead(OpAsmParser &parser, const Format &format,
-                             InstructionRef &head) {
+static ParseResult parseHead(OpAsmParser &parser, InstructionRef &head) {
   if (isTransfer(head.op)) {
     SMLoc loc = parser.getCurrentLocation();
     StringRef payload;
     if (failed(parser.parseOptionalKeyword(
-            &payload, {"activation", "gradient", "stash"})))
-      return parser.emitError(loc, "expected activation, gradient or stash");
+            &payload, {"activation", "gradient", "stash", "state"})))
+      return parser.emitError(loc,
+                              "expected activation, gradient, stash or state");
     for (unsigned k = 1; k < kNumPayloads; ++k)
       if (StringRef(name(static_cast<Payload>(k))) == payload)
         head.payload = static_cast<Payload>(k);
   }
+  const Format format = formatOf(head.op, head.payload);
   auto checkStage = [&](SMLoc loc) {
     return checkRange([&] { return parser.emitError(loc); }, "stage",
                       head.stage, 0, kMaxStages - 1);
@@ -196,15 +208,13 @@ static ParseResult parseHead(OpAsmParser &parser, const Format &format,
     if (stage.has_value() && (failed(*stage) || failed(checkStage(loc))))
       return failure();
   }
-  if (format.microbatch == Need::Required) {
-    if (parser.parseKeyword("mb"))
-      return failure();
-  } else if (format.microbatch == Need::None ||
-             failed(parser.parseOptionalKeyword("mb"))) {
-    return success();
-  }
-  if (parseInRange(parser, "micro-batch", head.microbatch, 0,
-                   kMaxMicrobatches - 1))
+  if (format.microbatch == Need::Required && parser.parseKeyword("mb"))
+    return failure();
+  const bool hasMicrobatch = format.microbatch == Need::Required ||
+                             (format.microbatch == Need::Optional &&
+                              succeeded(parser.parseOptionalKeyword("mb")));
+  if (hasMicrobatch && parseInRange(parser, "micro-batch", head.microbatch, 0,
+                                    kMaxMicrobatches - 1))
     return failure();
   if (format.peer == Need::None ||
       (format.peer == Need::Optional &&
@@ -225,7 +235,7 @@ static ParseResult parseRef(OpAsmParser &parser, InstructionRef &ref) {
     if (StringRef(mnemonic(static_cast<Op>(op))) != keyword)
       continue;
     ref.op = static_cast<Op>(op);
-    return parseHead(parser, formatOf(ref.op), ref);
+    return parseHead(parser, ref);
   }
   return parser.emitError(loc)
          << "'" << keyword << "' is no instruction to wait for";
@@ -247,10 +257,10 @@ static ParseResult parseSlot(OpAsmParser &parser, int32_t &slot) {
 static ParseResult parseInstruction(OpAsmParser &parser,
                                     ParsedInstruction &parsed) {
   Instruction &inst = parsed.inst;
-  Format format = formatOf(inst.op);
   InstructionRef head(inst);
-  if (parseHead(parser, format, head))
+  if (parseHead(parser, head))
     return failure();
+  const Format format = formatOf(inst.op, head.payload);
   inst.payload = head.payload;
   inst.stage = head.stage;
   inst.microbatch = head.microbatch;
@@ -396,7 +406,7 @@ static LogicalResult verifyAfter(Operation *op,
 static LogicalResult verifyInstruction(InstructionOpInterface op) {
   auto emit = [&] { return error(op); };
   const Instruction inst = op.getInstruction();
-  const Format format = formatOf(inst.op);
+  const Format format = formatOf(inst.op, inst.payload);
   auto lowest = [](Need need) { return need == Need::Required ? 0 : -1; };
   if (failed(checkRange(emit, "stage", inst.stage, lowest(format.stage),
                         kMaxStages - 1)) ||
@@ -408,6 +418,10 @@ static LogicalResult verifyInstruction(InstructionOpInterface op) {
       failed(checkRange(emit, "rank", inst.peer, lowest(format.peer),
                         kMaxRanks - 1)))
     return failure();
+  if (movesState(inst) &&
+      (inst.stage >= 0 || inst.microbatch >= 0 || inst.slots[Slot] != kNoSlot))
+    return emit() << "a state is of no stage or micro-batch and in no slot: "
+                     "leave them out";
   for (int32_t slot : inst.slots)
     if (failed(checkRange(emit, "slot", slot, kNoSlot, INT32_MAX)))
       return failure();
@@ -493,6 +507,10 @@ Operation *createInstruction(Location loc, const Instruction &inst,
     return create<StepOp>(loc, inst, after, ranks);
   case Op::ReduceTied:
     return create<ReduceTiedOp>(loc, inst, after, ranks);
+  case Op::ReduceState:
+    return create<ReduceStateOp>(loc, inst, after, ranks);
+  case Op::Validate:
+    return create<ValidateOp>(loc, inst, after, ranks);
   }
   llvm_unreachable("unknown instruction");
 }

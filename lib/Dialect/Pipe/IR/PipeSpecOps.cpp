@@ -80,7 +80,8 @@ static StringRef clauseAt(const char *text) {
 
 ParseResult parseClauses(OpAsmParser &parser, StringRef op,
                          ArrayRef<StringRef> known,
-                         llvm::function_ref<ParseResult(unsigned)> parseValue) {
+                         llvm::function_ref<ParseResult(unsigned)> parseValue,
+                         unsigned numFlags) {
   unsigned seen = 0;
   while (true) {
     SMLoc loc = parser.getCurrentLocation();
@@ -98,7 +99,9 @@ ParseResult parseClauses(OpAsmParser &parser, StringRef op,
       return parser.emitError(loc)
              << "clause '" << keyword << "' is given twice";
     seen |= 1u << i;
-    if (parser.parseLParen() || parseValue(i) || parser.parseRParen())
+    const bool isFlag = i + numFlags >= known.size();
+    if ((!isFlag && parser.parseLParen()) || parseValue(i) ||
+        (!isFlag && parser.parseRParen()))
       return failure();
   }
 }
@@ -278,7 +281,7 @@ LogicalResult ClusterOp::verify() {
 static constexpr StringRef kScheduleClauses[] = {
     "model",  "cluster", "ranks",  "microbatches", "using",
     "costs",  "bytes",   "memory", "link",         "slices",
-    "chains", "weights", "tied",   "overlap"};
+    "chains", "weights", "tied",   "overlap",      "post_validation"};
 
 /// Parses a number for which -1 stands for none: a written -1 is refused here,
 /// other wrong ones by the verifier.
@@ -354,20 +357,24 @@ ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
     case 12:
       return parser.parseCommaSeparatedList(
           [&] { return parseTied(parser, props); });
-    default: {
+    case 13: {
       Number overlap;
       if (parseNumber(parser, overlap))
         return failure();
       props.overlap = parser.getBuilder().getF64FloatAttr(*overlap);
       return success();
     }
+    default:
+      props.post_validation = parser.getBuilder().getUnitAttr();
+      return success();
     }
   };
-  return failure(
-      parser.parseSymbolName(props.sym_name) ||
-      parseClauses(parser, "a schedule", kScheduleClauses, parseValue) ||
-      parser.parseOptionalAttrDictWithKeyword(result.attributes) ||
-      parseBody(parser, result, /*optional=*/true));
+  return failure(parser.parseSymbolName(props.sym_name) ||
+                 parseClauses(parser, "a schedule", kScheduleClauses,
+                              parseValue,
+                              /*numFlags=*/1) ||
+                 parser.parseOptionalAttrDictWithKeyword(result.attributes) ||
+                 parseBody(parser, result, /*optional=*/true));
 }
 
 void ScheduleOp::print(OpAsmPrinter &printer) {
@@ -409,6 +416,8 @@ void ScheduleOp::print(OpAsmPrinter &printer) {
   if (getOverlapAttr())
     printClause(printer, "overlap",
                 formatNumber(getOverlapAttr().getValueAsDouble()));
+  if (getPostValidation())
+    printer << " post_validation";
   if (getMemory() != -1)
     printClause(printer, "memory", getMemory());
   if (getLinkAttr())

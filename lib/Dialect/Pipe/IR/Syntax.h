@@ -57,11 +57,13 @@ mlir::ParseResult parseNumber(mlir::AsmParser &parser, Number &number);
 
 /// Parses the clauses of an op, `keyword(value)` each, in any order and each at
 /// most once, as long as there are any. `parseValue(i)` parses what stands
-/// between the parentheses of clause `known[i]`.
+/// between the parentheses of clause `known[i]`. The last `numFlags` of them
+/// are a keyword only; `parseValue(i)` is told.
 mlir::ParseResult
 parseClauses(mlir::OpAsmParser &parser, llvm::StringRef op,
              llvm::ArrayRef<llvm::StringRef> known,
-             llvm::function_ref<mlir::ParseResult(unsigned)> parseValue);
+             llvm::function_ref<mlir::ParseResult(unsigned)> parseValue,
+             unsigned numFlags = 0);
 
 /// Parses an attribute of one class, as the value of a clause.
 template <typename Attr>

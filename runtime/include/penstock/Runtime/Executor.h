@@ -62,6 +62,15 @@ public:
   /// Issues one step and waits for its end. False when the run has failed.
   bool runStep(int64_t step);
 
+  /// Whether the step that has ended was void: it began with parameters that
+  /// the validation in it has amended, its gradients are dropped, and the same
+  /// step must run again. All ranks say the same of a step. Only with
+  /// post-validation.
+  bool wasVoid() const { return isVoid; }
+  /// Behind the last step: what the next one would do to validate it, with the
+  /// transfers of that. False when the run has failed.
+  bool runValidation();
+
   /// Model::loss, of the step that has ended, for each micro-batch whose last
   /// stage is on this rank; `losses` has a place for every one. May throw.
   void readLosses(std::span<double> losses);
@@ -79,7 +88,8 @@ private:
   /// Instructions that are issued together; see Instruction::joined.
   struct Item {
     enum Kind : uint8_t { Calls, Transfers, Nothing } kind = Nothing;
-    uint8_t queue = 0; ///< of the device
+    bool validates = false; ///< see runValidation
+    uint8_t queue = 0;      ///< of the device
     bool records = false;
     uint32_t first = 0, count = 0; ///< instructions
     uint32_t transport = 0;        ///< what Transport::run gets
@@ -100,6 +110,10 @@ private:
 
   void runItem(const Item &item, void *nativeQueue);
   void call(const Instruction &inst, const ActionContext &context);
+  Error prepareValidation();
+  void reduceState();
+  void tryStep(int32_t stage);
+  void validate();
   Error at(uint32_t index, ErrorKind kind, const std::string &message) const;
 
   const Program &program;
@@ -118,6 +132,24 @@ private:
   std::vector<int64_t> offsets;        ///< of slots
   std::byte *arena = nullptr;
   Stamps *row = nullptr; ///< of the present step
+
+  /// What ranks tell each other about a batch: kStateBytes.
+  struct BatchState {
+    double squares = 0; ///< of all gradients; not finite: they overflow
+    bool isVoid = true; ///< or there is none
+    bool steps = false; ///< the first rank has stepped, others may have
+    uint8_t unused[6] = {};
+  };
+  static_assert(sizeof(BatchState) == kStateBytes);
+  BatchState state;            ///< in host memory
+  std::vector<int32_t> stages; ///< of the rank, ascending
+  /// Those whose gradients it adds: a stage with copies counts on the first of
+  /// their ranks.
+  std::vector<int32_t> countedStages;
+  bool mayStep = false;    ///< the state allows it, as far as it is known
+  bool hasStepped = false; ///< and the step is not validated yet
+  bool isVoid = false;     ///< the present step
+  std::vector<Stamps> validationRow;
   std::atomic<uint64_t> ended = 0;
   std::atomic<uint32_t> workers = 0;
   std::atomic<bool> inStep = false;

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -72,6 +73,39 @@ public:
     (void)firstStage;
     return {};
   }
+
+  /// \name Post-validation (Problem::postValidation)
+  /// Here an optimizer step is tried and may be undone; gradients stay until
+  /// clearGradients. A stage is one of the rank.
+  /// @{
+
+  /// Whether the model has what follows. Programs with post-validation are
+  /// refused without.
+  virtual bool canValidate() const { return false; }
+  /// Largest norm of the gradients of all ranks that a step may take as they
+  /// are, > 0 and equal on all ranks; if it is larger they are scaled down to
+  /// it. Infinity: no limit.
+  virtual double largestNorm() const {
+    return std::numeric_limits<double>::infinity();
+  }
+  /// Sum of the squares of the accumulated gradients of `stage`, in an order
+  /// that does not depend on the schedule; not finite if one of them is not. A
+  /// parameter of tied stages counts at the first of them.
+  virtual double squaredGradients(int32_t stage) {
+    (void)stage;
+    return 0;
+  }
+  /// optimizerStep that keeps the gradients and what undoStep needs.
+  virtual void tryStep(int32_t stage) { (void)stage; }
+  /// Makes parameters and optimizer state what they were before the last
+  /// tryStep, bit for bit.
+  virtual void undoStep(int32_t stage) { (void)stage; }
+  virtual void scaleGradients(int32_t stage, double factor) {
+    (void)stage, (void)factor;
+  }
+  /// They become zero.
+  virtual void clearGradients(int32_t stage) { (void)stage; }
+  /// @}
 
   /// Loss of a micro-batch whose last stage is on this rank, without its
   /// weight; NaN when that has not run since beginStep. Valid when the queue is

@@ -60,6 +60,9 @@ struct RunOptions {
 struct RunReport {
   Error error;       ///< none: everything went well
   int64_t steps = 0; ///< ended by all ranks
+  /// How often a step ran in vain and again, because the validation of the one
+  /// before amended it (Problem::postValidation).
+  int64_t voidSteps = 0;
   double firstLoss = 0, lastLoss = 0;
   double seconds = 0;    ///< of all steps
   double bubbleRate = 0; ///< measured, mean over all steps but the first

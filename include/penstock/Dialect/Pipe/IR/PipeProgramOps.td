@@ -180,22 +180,24 @@ class Pipe_TransferOp<string opMnemonic> : Pipe_InstructionOp<opMnemonic> {
 }
 
 def Pipe_SendOp : Pipe_TransferOp<"send"> {
-  let summary = "sends an activation, a gradient or a stash to another rank";
+  let summary = "sends an activation, a gradient, a stash or a state to another rank";
   let description = [{
     A payload is named by the stage that produced it: `activation 0` is the
     output of stage 0, `gradient 1` is what stage 1 sends to stage 0, `stash 0` is
     what the forward of stage 0 keeps for its backward, which another rank may
-    hold meanwhile. The i-th send of a channel (communicator, source,
+    hold meanwhile. `state` is that of a batch, with `post_validation`, and of no
+    stage. The i-th send of a channel (communicator, source,
     destination) meets its i-th receive.
 
     ```mlir
     send activation 0 mb 1 to 1 slot(1) bytes(16384) comm(0) queue(1) after(forward 0 mb 1)
+    send state to 1 bytes(16)
     ```
   }];
 }
 
 def Pipe_RecvOp : Pipe_TransferOp<"recv"> {
-  let summary = "receives an activation, a gradient or a stash from another rank";
+  let summary = "receives an activation, a gradient, a stash or a state from another rank";
   let description = [{
     ```mlir
     recv gradient 1 mb 0 from 1
@@ -333,6 +335,38 @@ def Pipe_StepOp : Pipe_LocalOp<"step", Pipe_OptionalIndex, Pipe_OptionalIndex> {
     step
     step 0
     step 0 mb 3
+    ```
+  }];
+}
+
+/// The state of a batch, with `post_validation`.
+class Pipe_StateOp<string opMnemonic> : Pipe_InstructionOp<opMnemonic> {
+  let arguments = (ins Pipe_Queue:$queue, Pipe_Waits:$after);
+}
+
+def Pipe_ReduceStateOp : Pipe_StateOp<"reduce_state"> {
+  let summary = "adds the rank's gradients to the state of the batch";
+  let description = [{
+    Their squares, and whether they overflow. The state comes from the rank before
+    and goes on to the next one, so that the last rank has it whole; the step
+    behind this happens only if the state allows it as far as it is known.
+
+    ```mlir
+    reduce_state
+    ```
+  }];
+}
+
+def Pipe_ValidateOp : Pipe_StateOp<"validate"> {
+  let summary = "looks whether the step of the batch before was right";
+  let description = [{
+    The whole state of the batch before comes from the next rank and goes on to
+    the one before. If the step should not have happened it is undone; if the
+    gradients should have been scaled it happens with scaled ones. If that changes
+    parameters on any rank the batch is void, and runs again.
+
+    ```mlir
+    validate
     ```
   }];
 }

@@ -49,7 +49,8 @@ def Pipe_Sizes : DefaultValuedProp<IntArrayProp<I64Prop>,
 def Pipe_PayloadEnum : I32Enum<"Payload", "what a transfer moves", [
     I32EnumCase<"Activation", 1, "activation">,
     I32EnumCase<"Gradient", 2, "gradient">,
-    I32EnumCase<"Stash", 3, "stash">]> {
+    I32EnumCase<"Stash", 3, "stash">,
+    I32EnumCase<"State", 4, "state">]> {
   let cppNamespace = "::penstock";
   let underlyingType = "uint8_t";
 }

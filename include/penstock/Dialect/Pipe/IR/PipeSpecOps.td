@@ -90,6 +90,7 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
     | `weights([...])` | weight of each micro-batch in the loss of the step; without it all have 1 / microbatches |
     | `tied([0, 7] bytes 4096, ...)` | sets of stages that use one parameter, with the size of its gradient: their ranks add it up |
     | `overlap(x)` | from 0 to 1: the part of the shorter actions of an `overlap` that the longest one hides; without it none |
+    | `post_validation` | ranks step before they know the gradients of all others, and validate the step in the next batch |
 
     What the schedule says itself wins over its model and cluster. Costs are per
     stage: a rank with v stages takes v times as long.
@@ -122,7 +123,8 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
     // All sets one after the other; of each, the number of stages and the bytes.
     Pipe_Indices:$tied_stages,
     Pipe_Sizes:$tied_sizes,
-    OptionalAttr<F64Attr>:$overlap);
+    OptionalAttr<F64Attr>:$overlap,
+    UnitAttr:$post_validation);
   let builders = [
     OpBuilder<(ins "::llvm::StringRef":$name)>];
   let extraClassDeclaration = [{
