@@ -147,6 +147,11 @@ double Reference::step() {
 // Comparison
 //===----------------------------------------------------------------------===//
 
+/// A number that is none is the largest.
+static double largerOf(double a, double b) {
+  return std::isnan(a) || a >= b ? a : b;
+}
+
 /// Adds the values or the gradient of one parameter to the check.
 static void compare(const Parameter &expected, const Parameter &actual,
                     bool inGradient, GradientCheck &check) {
@@ -167,14 +172,12 @@ static void compare(const Parameter &expected, const Parameter &actual,
       check.expected = e;
     }
     const double d = std::abs(double(a) - double(e));
-    if (!(d <= difference)) // a NaN stays
-      difference = d;
+    difference = largerOf(difference, d);
   }
   if (difference == 0)
     return;
-  const double relative = difference / largest;
-  if (!(relative <= check.maxRelativeDifference))
-    check.maxRelativeDifference = relative;
+  check.maxRelativeDifference =
+      largerOf(check.maxRelativeDifference, difference / largest);
 }
 
 Result<GradientCheck> compareGradients(const Problem &problem,
@@ -257,9 +260,8 @@ void GradientCheck::add(const GradientCheck &other) {
     numDifferent = 0;
   }
   numDifferent += other.numDifferent;
-  if (!std::isnan(maxRelativeDifference) &&
-      !(other.maxRelativeDifference <= maxRelativeDifference))
-    maxRelativeDifference = other.maxRelativeDifference;
+  maxRelativeDifference =
+      largerOf(maxRelativeDifference, other.maxRelativeDifference);
 }
 
 /// Gives the checks of all processes, or the first error, to all.

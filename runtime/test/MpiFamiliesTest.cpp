@@ -9,6 +9,7 @@
 #include "penstock/Runtime/Models.h"
 #include "penstock/Runtime/Run.h"
 
+#include <algorithm>
 #include <bit>
 
 using namespace penstock;
@@ -23,10 +24,12 @@ constexpr int32_t kNumRanks = 4;
 /// Number of micro-batches, schedule, whether B is split.
 using Case = std::tuple<int32_t, PlacedFamily, bool>;
 
-class MpiFamilies : public testing::TestWithParam<Case> {
+class MpiTraining : public testing::Test {
 protected:
-  /// The bits of all losses, and of what this process's rank has at the end.
-  std::vector<uint64_t> train(const Program &program, Backend *backend) {
+  /// The bits of all losses, of what this process's rank has at the end, and
+  /// the number of void steps.
+  std::vector<uint64_t> train(const Program &program, Backend *backend,
+                              const std::string &description = kModel) {
     std::vector<uint64_t> bits;
     RunOptions run;
     run.backend = backend;
@@ -49,7 +52,7 @@ protected:
                 bits.push_back(std::bit_cast<uint32_t>(value));
           });
     };
-    auto factory = makeModel(kModel, text.path);
+    auto factory = makeModel(description, text.path);
     EXPECT_TRUE(factory) << factory.message();
     const ModelFactory capturing = [&](const Program &program, int32_t rank) {
       auto model = (*factory)(program, rank);
@@ -59,11 +62,15 @@ protected:
     };
     const RunReport report = runProgram(program, capturing, run);
     EXPECT_TRUE(report) << report.error.message;
+    bits.push_back(report.voidSteps);
     return bits;
   }
 
   const SampleText text;
 };
+
+class MpiFamilies : public MpiTraining,
+                    public testing::WithParamInterface<Case> {};
 
 TEST_P(MpiFamilies, TrainBitwiseAsOnThreads) {
   const auto &[m, family, split] = GetParam();
@@ -74,6 +81,22 @@ TEST_P(MpiFamilies, TrainBitwiseAsOnThreads) {
   EXPECT_GT(expected.size(), 100u);
   const auto backend = makeTestBackend(kNumRanks);
   EXPECT_TRUE(train(program, backend.get()) == expected);
+}
+
+/// The state of a batch is no part of the arena.
+TEST_F(MpiTraining, ValidatesStepsAsOnThreads) {
+  const PlacedFamily *family =
+      std::ranges::find(kInOrder, std::string("zb_h1"), &PlacedFamily::name);
+  ASSERT_NE(family, std::end(kInOrder));
+  Program program = makeOrder(kNumRanks, 8, *family, false);
+  program.problem.postValidation = true;
+  ASSERT_TRUE(insertTransfers(program));
+  ASSERT_TRUE(planBuffers(program));
+  const std::string clipping = kModel + ",clip=0.1"; // every step
+  const auto expected = train(program, nullptr, clipping);
+  EXPECT_EQ(expected.back(), 2u);
+  const auto backend = makeTestBackend(kNumRanks);
+  EXPECT_TRUE(train(program, backend.get(), clipping) == expected);
 }
 
 std::string nameOf(const testing::TestParamInfo<Case> &info) {

@@ -5,31 +5,21 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ByteLm.h"
 #include "ByteLmStage.h"
-
-#include "Support/Families.h"
-#include "penstock/Lowering/Lowering.h"
+#include "FamilyPrograms.h"
 #include "penstock/Runtime/Models.h"
-#include "penstock/Schedule/Schedule.h"
-
-#include <gtest/gtest.h>
-
-#include <unistd.h>
+#include "penstock/Runtime/Run.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 
 using namespace penstock;
 using namespace penstock::runtime;
+using namespace penstock::runtime::test;
 using namespace penstock::test;
 
 namespace {
 
-const std::string kModel =
-    "byte-lm:width=8,hidden=8,context=4,embed=4,samples=4";
 constexpr int64_t kSteps = 9;
 
 /// A gradient of a stage that becomes infinite in a step.
@@ -123,33 +113,9 @@ struct Emulation {
 
 class PostValidation : public testing::Test {
 protected:
-  void SetUp() override {
-    std::ofstream out(text);
-    for (int line = 0; line < 50; ++line)
-      out << "the quick brown fox jumps over the lazy dog " << line << "\n";
-  }
-  void TearDown() override { std::filesystem::remove(text); }
-
   static Program compile(const PlacedFamily &family, int32_t p, int32_t m) {
-    const ByteLmConfig config = *ByteLmConfig::parse(kModel);
-    Problem problem;
-    problem.name = "validated";
-    problem.numRanks = p;
-    problem.numMicrobatches = m;
-    problem.postValidation = true;
-    const int32_t numStages = p * family.chunks;
-    for (int32_t s = 0; s < numStages; ++s) {
-      Stage stage;
-      stage.firstLayer = s == 0 ? 0 : s + 1; // stage 0 has two
-      stage.numLayers = s == 0 ? 2 : 1;
-      stage.bytes = bytesOf(stage, numStages + 1, config);
-      problem.stages.push_back(stage);
-    }
-    family.place(problem);
-    Result<Program> order = family.make(problem);
-    EXPECT_TRUE(order) << order.message();
-    Program program = std::move(*order);
-    appendSteps(program);
+    Program program = makeOrder(p, m, family, false);
+    program.problem.postValidation = true;
     EXPECT_TRUE(insertTransfers(program));
     EXPECT_TRUE(planBuffers(program));
     return program;
@@ -158,7 +124,7 @@ protected:
   ModelFactory factoryOf(const std::string &description,
                          std::vector<Fault> faults,
                          std::vector<FaultyModel *> &models) const {
-    auto factory = makeModel(description, text);
+    auto factory = makeModel(description, text.path);
     EXPECT_TRUE(factory) << factory.message();
     return [factory = *factory, faults = std::move(faults),
             &models](const Program &program,
@@ -283,8 +249,7 @@ protected:
     EXPECT_EQ(steps, all); // each reported once
   }
 
-  const std::string text =
-      testing::TempDir() + "penstock-validation-" + std::to_string(getpid());
+  const SampleText text;
 };
 
 using Case = std::tuple<PlacedFamily, int32_t, const char *>;
@@ -377,7 +342,7 @@ TEST_F(PostValidation, CopiesCountOnce) {
 
 TEST_F(PostValidation, AUndoneStepLeavesNoTrace) {
   const ByteLmConfig config = *ByteLmConfig::parse(kModel);
-  const Corpus corpus = *Corpus::read(text, config.context);
+  const Corpus corpus = *Corpus::read(text.path, config.context);
   Stage range;
   range.numLayers = 3;
   ByteLmStage<float> stage(config, corpus, range, 3),
@@ -411,10 +376,11 @@ TEST_F(PostValidation, GradientsAreCheckedWithoutClipping) {
   const Program program = compile({"zb_h1", zbH1}, 2, 4);
   RunOptions options;
   options.steps = 3;
-  GradientCheckReport report = checkGradients(program, kModel, text, options);
+  GradientCheckReport report =
+      checkGradients(program, kModel, text.path, options);
   ASSERT_FALSE(report.error) << report.error.message;
   EXPECT_TRUE(report.check.equal()) << report.check.describe();
-  report = checkGradients(program, kModel + ",clip=1", text, options);
+  report = checkGradients(program, kModel + ",clip=1", text.path, options);
   EXPECT_EQ(report.error.kind, ErrorKind::NotSupported);
   EXPECT_EQ(report.error.message,
             "the model clips its gradients by their norm, which the "
@@ -434,7 +400,7 @@ TEST_F(PostValidation, ClippingNeedsIt) {
   }
   program.problem.postValidation = false;
   ASSERT_TRUE(planBuffers(program));
-  auto model = (*makeModel(kModel + ",clip=1", text))(program, 0);
+  auto model = (*makeModel(kModel + ",clip=1", text.path))(program, 0);
   ASSERT_FALSE(model);
   EXPECT_EQ(model.message(),
             "byte-lm can clip only where the norm of all gradients is known; "

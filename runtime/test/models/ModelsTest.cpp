@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <unistd.h>
 
 using namespace penstock;
@@ -325,6 +326,20 @@ TEST(Models, DifferencesAreFound) {
   poisoned.update();
   check = poisoned.compare(*reference);
   ASSERT_TRUE(check);
+  EXPECT_TRUE(std::isnan(check->maxRelativeDifference));
+
+  // Also when numbers that differ follow it.
+  Pipeline first(*factory, program);
+  first.beginStep(0);
+  for (int32_t mb = 0; mb < 2; ++mb) {
+    first.runAll(Op::Forward, mb);
+    first.runAll(Op::Backward, mb);
+  }
+  first.model(0).gradients(0)[0] = std::numeric_limits<float>::quiet_NaN();
+  first.update();
+  check = first.compare(*reference);
+  ASSERT_TRUE(check);
+  EXPECT_GT(check->numDifferent, 10u);
   EXPECT_TRUE(std::isnan(check->maxRelativeDifference));
 }
 
