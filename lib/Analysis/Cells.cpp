@@ -37,6 +37,29 @@ CellTimes measureCells(const Program &program, const Timing &timing) {
   return times;
 }
 
+Parts::Parts(const Problem &problem)
+    : problem(problem), parts(problem.placement.size()) {
+  const int32_t stages = problem.numStages(), chains = problem.numChains();
+  std::vector<int32_t> next(problem.numRanks);
+  for (int32_t chain = 0, first = 0; chain < chains; ++chain) {
+    std::fill(next.begin(), next.end(), first);
+    for (int32_t s = 0; s < stages; ++s) {
+      const size_t at = static_cast<size_t>(chain) * stages + s;
+      parts[at] = next[problem.placement[at]]++;
+    }
+    const int32_t end = *std::max_element(next.begin(), next.end());
+    for (int32_t part = first; part < end; ++part) {
+      std::string name =
+          chains > 1 ? "chain " + std::to_string(chain) : std::string();
+      if (end - first > 1)
+        name +=
+            (chains > 1 ? ", chunk " : "chunk ") + std::to_string(part - first);
+      names.push_back(std::move(name));
+    }
+    first = end;
+  }
+}
+
 double roundStep(double least) {
   const double power = std::pow(10, std::floor(std::log10(least)));
   for (double factor : {1.0, 2.0, 5.0})

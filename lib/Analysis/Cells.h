@@ -54,6 +54,26 @@ void forEachCell(const Program &program, const Timing &timing, int exponent,
   }
 }
 
+/// The parts that a rank plays: its stages on the first chain, in ascending
+/// order, then those on the next.
+class Parts {
+public:
+  explicit Parts(const Problem &problem);
+
+  /// The part to which an action belongs, from 0.
+  int32_t of(const Instruction &action) const {
+    return parts[static_cast<size_t>(problem.chainOf(action.microbatch)) *
+                     problem.stages.size() +
+                 action.stage];
+  }
+  /// "chunk 1", "chain 0, chunk 1"; empty where there is only one part.
+  std::vector<std::string> names;
+
+private:
+  const Problem &problem;
+  std::vector<int32_t> parts; ///< of each entry of the placement
+};
+
 /// The least of 1, 2, 5, 10, 20, ... that is at least `least`: the time from
 /// one mark of an axis to the next.
 double roundStep(double least);

@@ -3,13 +3,13 @@
 #include "penstock/Analysis/Svg.h"
 
 #include "Cells.h"
+#include "Markup.h"
 #include "penstock/Analysis/RunOrder.h"
 #include "penstock/Analysis/Timeline.h"
 #include "penstock/Program/Text.h"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <string_view>
 #include <vector>
@@ -22,83 +22,6 @@ namespace {
 // Text
 //===----------------------------------------------------------------------===//
 
-/// At most two digits behind the point, and no more than it needs.
-std::string number(double value) {
-  char buffer[400];
-  char *end = std::to_chars(buffer, std::end(buffer), value,
-                            std::chars_format::fixed, 2)
-                  .ptr;
-  while (end[-1] == '0')
-    --end;
-  if (end[-1] == '.')
-    --end;
-  const std::string_view text(buffer, end);
-  return std::string(text == "-0" ? "0" : text);
-}
-
-/// Appends to one string: a picture may have a hundred thousand lines.
-class Writer {
-public:
-  Writer &operator<<(std::string_view text) {
-    out += text;
-    return *this;
-  }
-  Writer &operator<<(const char *text) {
-    return *this << std::string_view(text);
-  }
-  Writer &operator<<(double value) { return *this << number(value); }
-
-  std::string out;
-};
-
-/// Length in bytes of the character at the start of `text`, 0 when it is none
-/// that XML allows.
-size_t characterLength(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80)
-    return lead >= 0x20 && lead != 0x7f ? 1 : 0;
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length)
-    return 0;
-  uint32_t code = lead & (0x7f >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80)
-      return 0;
-    code = code << 6 | (byte(i) & 0x3f);
-  }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code >= 0xd800 && code < 0xe000;
-  return code < kLeast[length] || code > 0x10ffff || surrogate ||
-                 (code & 0xfffe) == 0xfffe
-             ? 0
-             : length;
-}
-
-/// The text as XML: at most `most` characters, of which the last is an ellipsis
-/// when there are more. What is no character becomes U+FFFD.
-std::string escaped(std::string_view text, size_t most = ~size_t(0)) {
-  std::string xml;
-  for (size_t count = 0; !text.empty(); ++count) {
-    const size_t length = characterLength(text);
-    if (count + 1 >= most && text.size() > std::max<size_t>(length, 1))
-      return xml + "\u2026";
-    const std::string_view character = text.substr(0, length);
-    if (length == 0)
-      xml += "\ufffd";
-    else if (character == "&")
-      xml += "&amp;";
-    else if (character == "<")
-      xml += "&lt;";
-    else if (character == ">")
-      xml += "&gt;";
-    else
-      xml += character;
-    text.remove_prefix(std::max<size_t>(length, 1));
-  }
-  return xml;
-}
-
 /// An estimate for the usual sans-serif fonts, that of the wider ones.
 double widthOf(std::string_view ascii, double fontSize) {
   double em = 0;
@@ -108,16 +31,6 @@ double widthOf(std::string_view ascii, double fontSize) {
           : (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ? 0.64
                                                              : 0.6;
   return em * fontSize;
-}
-
-std::string formatBytes(int64_t bytes) {
-  static constexpr std::string_view units[] = {" B", " KiB", " MiB", " GiB",
-                                               " TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit)
-    value /= 1024;
-  return number(value) + std::string(units[unit]);
 }
 
 //===----------------------------------------------------------------------===//
@@ -203,39 +116,6 @@ void definePattern(Writer &os, std::string_view id, std::string_view colour,
 }
 
 //===----------------------------------------------------------------------===//
-// Stages of a rank
-//===----------------------------------------------------------------------===//
-
-/// Numbers the parts that a rank plays: its stages on the first chain, in
-/// ascending order, then those on the next.
-struct Parts {
-  std::vector<int32_t> of; ///< of each entry of the placement
-  std::vector<std::string> names;
-
-  explicit Parts(const Problem &problem) : of(problem.placement.size()) {
-    const int32_t stages = problem.numStages(), chains = problem.numChains();
-    std::vector<int32_t> next(problem.numRanks);
-    for (int32_t chain = 0, first = 0; chain < chains; ++chain) {
-      std::fill(next.begin(), next.end(), first);
-      for (int32_t s = 0; s < stages; ++s) {
-        const size_t at = static_cast<size_t>(chain) * stages + s;
-        of[at] = next[problem.placement[at]]++;
-      }
-      const int32_t end = *std::max_element(next.begin(), next.end());
-      for (int32_t part = first; part < end; ++part) {
-        std::string name =
-            chains > 1 ? "chain " + std::to_string(chain) : std::string();
-        if (end - first > 1)
-          name += (chains > 1 ? ", chunk " : "chunk ") +
-                  std::to_string(part - first);
-        names.push_back(std::move(name));
-      }
-      first = end;
-    }
-  }
-};
-
-//===----------------------------------------------------------------------===//
 // The picture
 //===----------------------------------------------------------------------===//
 
@@ -294,11 +174,6 @@ private:
   double topOf(size_t rank) const {
     return top + pitch * static_cast<double>(rank);
   }
-  int32_t partOf(const Instruction &inst) const {
-    return parts.of[static_cast<size_t>(problem.chainOf(inst.microbatch)) *
-                        problem.stages.size() +
-                    inst.stage];
-  }
   /// 0 for the first part, 1 for the last.
   double shareOf(int32_t part) const {
     const size_t last = parts.names.size() - 1;
@@ -311,9 +186,17 @@ private:
        << xml << "</text>\n";
   }
   void box(Writer &os, double x, double y, double w, double h,
-           std::string_view paint) {
+           std::string_view paint, std::string_view tooltip = {}) {
     os << "<rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << w
-       << "\" height=\"" << h << "\" fill=\"" << paint << "\"/>\n";
+       << "\" height=\"" << h << "\" fill=\"" << paint << '"';
+    if (tooltip.empty())
+      os << "/>\n";
+    else
+      os << "><title>" << tooltip << "</title></rect>\n";
+  }
+  std::string tooltipOf(const Instruction &inst, const Cell &cell) const {
+    return describe(inst) + ": " + formatMark(times.toUser(cell.start)) +
+           " to " + formatMark(times.toUser(cell.finish));
   }
   /// The bar of a part, along the lower edge of its box.
   void bar(Writer &os, double x, double bottom, double w, int32_t part) {
@@ -427,9 +310,10 @@ void Picture::drawRank(size_t rank) {
     for (uint32_t i = cell.begin; i < cell.end; ++i) {
       const Instruction &inst = list[i];
       const double y = h * (i - cell.begin);
-      const int32_t part = partOf(inst);
+      const int32_t part = parts.of(inst);
       const Fill &fill = fillOf(inst.op, part);
-      box(boxes, x, y, w, h, fill.paint);
+      box(boxes, x, y, w, h, fill.paint,
+          options.tooltips ? tooltipOf(inst, cell) : std::string());
       const bool barred = bars && h >= 8;
       if (barred)
         bar(lines, x, y + h, w, part);

@@ -22,12 +22,14 @@ std::string describeTiming(const Program &program, const Timing &timing) {
          std::string(bubble, end);
 }
 
-/// "F3", or "F3B1" of an overlap; without micro-batches "F" and "FB".
-static std::string labelOf(const RankProgram &rank, const Cell &cell,
-                           bool microbatches) {
+/// "F3", or "F3b1" of an overlap; without micro-batches "F" and "Fb".
+static std::string labelOf(const RankProgram &rank, const Parts &parts,
+                           const Cell &cell, bool microbatches) {
   std::string label;
   for (uint32_t i = cell.begin; i < cell.end; ++i) {
-    label += letter(rank.instructions[i].op);
+    const char capital = letter(rank.instructions[i].op);
+    const bool isSmall = parts.of(rank.instructions[i]) % 2 != 0;
+    label += static_cast<char>(isSmall ? capital - 'A' + 'a' : capital);
     if (microbatches)
       label += std::to_string(rank.instructions[i].microbatch);
   }
@@ -45,12 +47,13 @@ std::string renderTimeline(const Program &program, const Timing &timing,
   const double makespan = times.makespan;
   if (makespan == 0)
     return "nothing takes time\n";
+  const Parts parts(program.problem);
   // The shortest action that matters gets its label, or else one column.
   size_t longestLabel = 1;
   for (size_t rank = 0; rank < numRanks; ++rank)
     forEachCell(program, timing, times.exponent, rank, [&](const Cell &cell) {
-      longestLabel = std::max(longestLabel,
-                              labelOf(program.ranks[rank], cell, true).size());
+      longestLabel = std::max(
+          longestLabel, labelOf(program.ranks[rank], parts, cell, true).size());
       return true;
     });
   const auto width = static_cast<double>(columns);
@@ -72,9 +75,9 @@ std::string renderTimeline(const Program &program, const Timing &timing,
     std::string row(end, '.');
     forEachCell(program, timing, times.exponent, rank, [&](const Cell &cell) {
       const size_t from = columnOf(cell.start), to = columnOf(cell.finish);
-      std::string drawn = labelOf(program.ranks[rank], cell, true);
+      std::string drawn = labelOf(program.ranks[rank], parts, cell, true);
       if (drawn.size() > to - from)
-        drawn = labelOf(program.ranks[rank], cell, false);
+        drawn = labelOf(program.ranks[rank], parts, cell, false);
       drawn.resize(to - from, '-');
       row.replace(from, to - from, drawn);
       return from < end;

@@ -3,7 +3,7 @@
 #include "penstock/Target/Translations.h"
 #include "penstock/Analysis/Certify.h"
 #include "penstock/Analysis/ChromeTrace.h"
-#include "penstock/Analysis/Svg.h"
+#include "penstock/Analysis/Html.h"
 #include "penstock/Analysis/Timeline.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Dialect/Pipe/IR/Convert.h"
@@ -43,11 +43,13 @@ struct CommandLine {
                                       "into --pipe-to-report")};
   llvm::cl::opt<unsigned> svgWidth{
       "svg-width",
-      llvm::cl::desc("Largest width of --pipe-to-svg in pixels, at least 320"),
+      llvm::cl::desc("Largest width of the picture of --pipe-to-svg and "
+                     "--pipe-to-html in pixels, at least 320"),
       llvm::cl::init(SvgOptions().width)};
   llvm::cl::opt<bool> svgTransfers{
       "svg-transfers",
-      llvm::cl::desc("Draw an arrow for each transfer in --pipe-to-svg")};
+      llvm::cl::desc("Draw an arrow for each transfer in --pipe-to-svg and "
+                     "--pipe-to-html")};
   llvm::cl::opt<Fifo> fifo{
       "fifo", llvm::cl::desc("What the transfers of --torch-csv-to-pipe share"),
       llvm::cl::values(
@@ -173,7 +175,12 @@ static LogicalResult toChromeTrace(Operation *module, raw_ostream &os) {
   return success();
 }
 
-static LogicalResult toSvg(Operation *module, raw_ostream &os) {
+/// What draws a picture, by itself or on a page.
+using Render = Result<std::string>(const Program &, const Timing &,
+                                   const SvgOptions &);
+
+template <Render *render>
+static LogicalResult toPicture(Operation *module, raw_ostream &os) {
   FailureOr<ExtractedProgram> extracted = extract(module);
   if (failed(extracted))
     return failure();
@@ -185,11 +192,11 @@ static LogicalResult toSvg(Operation *module, raw_ostream &os) {
   options.title = titleOf(op);
   options.transfers = commandLine().svgTransfers;
   options.width = commandLine().svgWidth;
-  Result<std::string> svg = renderSvg(extracted->program, *timing, options);
-  if (!svg)
+  Result<std::string> text = render(extracted->program, *timing, options);
+  if (!text)
     return emitError(op.getLoc())
-           << "schedule @" << op.getSymName() << ": " << svg.message();
-  os << *svg;
+           << "schedule @" << op.getSymName() << ": " << text.message();
+  os << *text;
   return success();
 }
 
@@ -343,7 +350,11 @@ void penstock::registerTranslations() {
                                 toText, dialects);
   TranslateFromMLIRRegistration("pipe-to-svg",
                                 "Draw a simulated timeline as a picture (SVG)",
-                                toSvg, dialects);
+                                toPicture<renderSvg>, dialects);
+  TranslateFromMLIRRegistration(
+      "pipe-to-html",
+      "Write a page with picture, ranks, memory, critical path and verdict",
+      toPicture<renderHtml>, dialects);
   TranslateFromMLIRRegistration(
       "pipe-to-chrome-trace",
       "Write a simulated timeline for chrome://tracing and Perfetto (JSON)",

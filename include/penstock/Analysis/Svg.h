@@ -18,6 +18,7 @@ namespace penstock {
 struct SvgOptions {
   std::string title;      ///< the first line, any bytes; the rest is escaped
   bool transfers = false; ///< an arrow for each transfer
+  bool tooltips = false;  ///< of every box what it is and when
   unsigned width = 960;   ///< largest width in pixels, at least 320
 };
 

@@ -24,9 +24,11 @@ std::string describeTiming(const Program &program, const Timing &timing);
 ///     rank 1 ..F0B0--F1B1--F2B2--....
 ///     time   |0        |5        |10
 ///
-/// Lines have at most `maxColumns` columns, at least 40. A schedule that is
-/// longer is scaled down to one column per action, without micro-batches where
-/// these do not fit, and then cut; the last line says so.
+/// Where ranks hold several stages, or are part of several chains, the letters
+/// of every second of those are small. Lines have at most `maxColumns` columns,
+/// at least 40. A schedule that is longer is scaled down to one column per
+/// action, without micro-batches where these do not fit, and then cut; the last
+/// line says so.
 std::string renderTimeline(const Program &program, const Timing &timing,
                            unsigned maxColumns);
 

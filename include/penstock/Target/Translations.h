@@ -1,8 +1,8 @@
 //===- Translations.h - In and out of the compiler --------------*- C++ -*-===//
 //
 // The translations of penstock-translate: --pipe-to-program, --pipe-to-text,
-// --pipe-to-svg, --pipe-to-report, --pipe-to-torch-csv, --program-to-pipe and
-// --torch-csv-to-pipe.
+// --pipe-to-svg, --pipe-to-html, --pipe-to-report, --pipe-to-torch-csv,
+// --program-to-pipe and --torch-csv-to-pipe.
 //
 //===----------------------------------------------------------------------===//
 

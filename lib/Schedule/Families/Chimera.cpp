@@ -12,10 +12,10 @@
 //
 // p = 4, m = 8, F = 1, B = 2, micro-batches 0 to 3 down:
 //
-//   rank 0 F0F1..F4B4--F5B5--..B0--F2..B1--F3F6B6--F7B7--..B2--....B3--
-//   rank 1 ..F0F4F1F5..B4--B0--B5--B1--F2F6..F3F7..B6--B2--B7--B3--....
-//   rank 2 ..F4F0F5F1..B0--B4--B1--B5--F6F2..F7F3..B2--B6--B3--B7--....
-//   rank 3 F4F5..F0B0--F1B1--..B4--F6..B5--F7F2B2--F3B3--..B6--....B7--
+//   rank 0 F0F1..f4b4--f5b5--..B0--F2..B1--F3f6b6--f7b7--..B2--....B3--
+//   rank 1 ..F0f4F1f5..b4--B0--b5--B1--F2f6..F3f7..b6--B2--b7--B3--....
+//   rank 2 ..f4F0f5F1..B0--b4--B1--b5--f6F2..f7F3..B2--b6--B3--b7--....
+//   rank 3 f4f5..F0B0--F1B1--..b4--f6..b5--f7F2B2--F3B3--..b6--....b7--
 //   time   |0        |5        |10       |15       |20       |25
 //
 // Constraint  one stage of either pipeline on every rank, an even number of

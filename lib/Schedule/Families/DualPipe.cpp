@@ -29,16 +29,16 @@
 //
 // DualPipeV, p = 2, m = 4, F = I = W = 1, B = 2, F & B = 3:
 //
-//   rank 0 F0-F1F2-F0I0-W0F1-F3B1---...F2B0---B2---...F3B1---B3---I2-W2I3-W3
-//   rank 1 ...F0F0-F1F1-F2B0---F2B0----F3B1---F3B1----B2---B2---..I3-I3W3-W3
+//   rank 0 F0-F1F2-f0i0-w0f1-F3b1---...f2B0---b2---...f3B1---b3---I2-W2I3-W3
+//   rank 1 ...F0f0-F1f1-F2b0---f2B0----F3b1---f3B1----b2---B2---..i3-I3w3-W3
 //   time   |0           |5          |10          |15         |20
 //
 // DualPipe, p = 4, m = 8, micro-batches 0 to 3 on chain 0:
 //
-//   rank 0 F0-F1F2-F4I4-W4F5-F3B5---...F6B0---B6---...F7B1---B7---I2-W2I3-W3
-//   rank 1 ...F0F4-F1F5-F2B4---F6B0----F3B5---F7B1----B6---B2---..I7-I3W7-W3
-//   rank 2 ...F4F0-F5F1-F6B0---F2B4----F7B1---F3B5----B2---B6---..I3-I7W3-W7
-//   rank 3 F4-F5F6-F0I0-W0F1-F7B1---...F2B4---B2---...F3B5---B3---I6-W6I7-W7
+//   rank 0 F0-F1F2-f4i4-w4f5-F3b5---...f6B0---b6---...f7B1---b7---I2-W2I3-W3
+//   rank 1 ...F0f4-F1f5-F2b4---f6B0----F3b5---f7B1----b6---B2---..i7-I3w7-W3
+//   rank 2 ...f4F0-f5F1-f6B0---F2b4----f7B1---F3b5----B2---b6---..I3-i7W3-w7
+//   rank 3 f4-f5f6-F0I0-W0F1-f7B1---...F2b4---B2---...F3b5---B3---i6-w6i7-w7
 //   time   |0           |5          |10          |15         |20
 //
 // Constraint  DualPipeV: two stages on every rank, placed in a V. DualPipe: one

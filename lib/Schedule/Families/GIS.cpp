@@ -11,9 +11,9 @@
 //
 // p = 3, v = 2, m = 3, g = 3, F = I = W = 1:
 //
-//   rank 0 F0F1F2F0F1F2....I0W0..I1W1..I2W2I0W0I1W1I2W2
-//   rank 1 ..F0F1F2F0F1..I0W0F2I1W1..I2W2I0W0I1W1I2W2..
-//   rank 2 ....F0F1F2F0I0W0F1I1W1F2I2W2I0W0I1W1I2W2....
+//   rank 0 F0F1F2f0f1f2....i0w0..i1w1..i2w2I0W0I1W1I2W2
+//   rank 1 ..F0F1F2f0f1..i0w0f2i1w1..i2w2I0W0I1W1I2W2..
+//   rank 2 ....F0F1F2f0i0w0f1i1w1f2i2w2I0W0I1W1I2W2....
 //   time   |0        |5        |10       |15       |20
 //
 // Constraint  as interleaved_1f1b, and the same default of g; g >= p / 2 never

@@ -12,9 +12,9 @@
 //
 // p = 3, v = 2, m = 3, g = 3, F = I = W = 1:
 //
-//   rank 0 F0F1F2F0F1F2....I0W0I1W1I2W2I0W0I1W1I2W2
-//   rank 1 ..F0F1F2F0F1..I0F2I1W0I2W1I0W2I1W0I2W1W2
-//   rank 2 ....F0F1F2F0I0F1I1F2I2W0I0W1I1W2I2W0W1W2
+//   rank 0 F0F1F2f0f1f2....i0w0i1w1i2w2I0W0I1W1I2W2
+//   rank 1 ..F0F1F2f0f1..i0f2i1w0i2w1I0w2I1W0I2W1W2
+//   rank 2 ....F0F1F2f0i0f1i1f2i2w0I0w1I1w2I2W0W1W2
 //   time   |0        |5        |10       |15
 //
 // Constraint  as interleaved_1f1b, and the same default of g. Deadlock needs

@@ -11,9 +11,9 @@
 //
 // p = 3, m = 4, F = I = W = 1:
 //
-//   rank 0 F0F1F2....F0I0W0F1I1W1..I0W0F3F2I2W2I1W1..F3I3I2W3W2..I3W3
-//   rank 1 ..F0F1..F0..F1I0W0F2..I0I1W0F2W1F3I1I2W1F3W2I2I3W2W3I3W3..
-//   rank 2 ....F0F0F1F1....I0W0I0W0F2F2I1W1I1W1F3F3I2I2W2W2I3I3W3W3..
+//   rank 0 F0F1F2....f0i0w0f1i1w1..I0W0F3f2i2w2I1W1..f3i3I2w3W2..I3W3
+//   rank 1 ..F0F1..f0..f1i0w0F2..I0i1W0f2w1F3I1i2W1f3w2I2i3W2w3I3W3..
+//   rank 2 ....F0f0F1f1....i0w0I0W0F2f2i1w1I1W1F3f3i2I2w2W2i3I3w3W3..
 //   time   |0        |5        |10       |15       |20       |25
 //
 // Constraint  two stages on every rank, placed in a V; any m >= 1

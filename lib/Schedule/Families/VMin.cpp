@@ -11,9 +11,9 @@
 //
 // p = 3, m = 4, F = I = W = 1:
 //
-//   rank 0 F0F1F2....F0I0W0F1....I0I1W0W1F2F3I1I2W1W2F3I3I2W3W2..I3W3
-//   rank 1 ..F0F1..F0..F1I0W0..I0F2W0I1F2W1I1F3W1I2F3W2I2I3W2W3I3W3..
-//   rank 2 ....F0F0F1F1....I0I0W0W0F2F2I1I1W1W1F3F3I2I2W2W2I3I3W3W3..
+//   rank 0 F0F1F2....f0i0w0f1....I0i1W0w1f2F3I1i2W1w2f3i3I2w3W2..I3W3
+//   rank 1 ..F0F1..f0..f1i0w0..I0F2W0i1f2w1I1F3W1i2f3w2I2i3W2w3I3W3..
+//   rank 2 ....F0f0F1f1....i0I0w0W0F2f2i1I1w1W1F3f3i2I2w2W2i3I3w3W3..
 //   time   |0        |5        |10       |15       |20       |25
 //
 // Constraint  two stages on every rank, placed in a V; any m >= 1

@@ -212,6 +212,16 @@ TEST(Svg, OrdersAreDrawnInTheModelOfTheLiterature) {
     EXPECT_TRUE(has(picture.texts, text)) << text;
 }
 
+TEST(Svg, Tooltips) {
+  SvgOptions options;
+  EXPECT_EQ(count(draw(twoRanks(), options), "<title>"), 1u);
+  options.tooltips = true;
+  const std::string svg = draw(twoRanks(), options);
+  EXPECT_EQ(count(svg, "<title>"), 1u + 8);
+  EXPECT_EQ(count(svg, "\"><title>backward 0 mb 1: 7 to 9</title></rect>\n"),
+            1u);
+}
+
 TEST(Svg, IdleTimeIsHatched) {
   const std::string svg = draw(twoRanks());
   EXPECT_EQ(count(svg, "<pattern id=\"idle\""), 1u);

@@ -45,6 +45,29 @@ TEST(Timeline, AnOverlapIsOneCell) {
                             "time   |0                  |5\n");
 }
 
+/// A label has room for one more mark, but not for the number of a stage.
+TEST(Timeline, EverySecondStageOfARankHasSmallLetters) {
+  Program program = makeProgram(2, 1);
+  program.problem.stages.resize(6, program.problem.stages[0]);
+  program.problem.placement = {0, 1, 1, 0, 0, 1};
+  RankBuilder(program, 0).f(0, 0).f(3, 0).f(4, 0).b(4, 0).b(3, 0).b(0, 0);
+  RankBuilder(program, 1).f(1, 0).f(2, 0).f(5, 0).b(5, 0).b(2, 0).b(1, 0);
+  EXPECT_EQ(drawn(program), "rank 0 F0....f0F0......B0--b0--........B0--\n"
+                            "rank 1 ..F0f0....F0B0--........b0--B0--....\n"
+                            "time   |0        |5        |10       |15\n");
+}
+
+TEST(Timeline, TheSecondChainHasSmallLetters) {
+  Program program = makeProgram(2, 2);
+  program.problem.chains = {0, 1};
+  program.problem.placement = {0, 1, 1, 0};
+  RankBuilder(program, 0).f(0, 0).f(1, 1).b(1, 1).b(0, 0);
+  RankBuilder(program, 1).f(0, 1).f(1, 0).b(1, 0).b(0, 1);
+  EXPECT_EQ(drawn(program), "rank 0 F0f1b1--B0--\n"
+                            "rank 1 f1F0B0--b1--\n"
+                            "time   |0        |5\n");
+}
+
 TEST(Timeline, ActionsWithoutTimeAreNotDrawn) {
   EXPECT_EQ(drawn(alternating(2, 0, 3)), "rank 0 B0B1\n"
                                          "time   |0\n");
