@@ -1,11 +1,11 @@
-//===- MpiFamiliesTest.cpp - Every family over four processes -------------===//
+//===- JobFamiliesTest.cpp - Every family over four processes -------------===//
 //
-// Run by `mpirun -n 4`.
+// All processes run them alike; see JobMain.cpp.
 //
 //===----------------------------------------------------------------------===//
 
 #include "FamilyPrograms.h"
-#include "MpiTest.h"
+#include "JobTest.h"
 #include "penstock/Runtime/Models.h"
 #include "penstock/Runtime/Run.h"
 
@@ -23,7 +23,7 @@ constexpr int32_t kNumRanks = 4;
 /// Number of micro-batches, schedule, whether B is split.
 using Case = std::tuple<int32_t, PlacedFamily, bool>;
 
-class MpiFamilies : public testing::TestWithParam<Case> {
+class FamiliesInProcesses : public testing::TestWithParam<Case> {
 protected:
   /// The bits of all losses, and of what this process's rank has at the end.
   std::vector<uint64_t> train(const Program &program, Backend *backend) {
@@ -65,7 +65,7 @@ protected:
   const SampleText text;
 };
 
-TEST_P(MpiFamilies, TrainBitwiseAsOnThreads) {
+TEST_P(FamiliesInProcesses, TrainBitwiseAsOnThreads) {
   const auto &[m, family, split] = GetParam();
   Program program = makeOrder(kNumRanks, m, family, split);
   ASSERT_TRUE(insertTransfers(program));
@@ -83,18 +83,18 @@ std::string nameOf(const testing::TestParamInfo<Case> &info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    FusedAndSplit, MpiFamilies,
+    FusedAndSplit, FamiliesInProcesses,
     testing::Combine(testing::Values(3, 8),
                      testing::Values(kNaive, kGPipe, kOneForwardOneBackward,
                                      kPipeDream, kPipeDream2BW),
                      testing::Bool()),
     nameOf);
-INSTANTIATE_TEST_SUITE_P(InOrder, MpiFamilies,
+INSTANTIATE_TEST_SUITE_P(InOrder, FamiliesInProcesses,
                          testing::Combine(testing::Values(3, 8),
                                           testing::ValuesIn(kInOrder),
                                           testing::Values(false)),
                          nameOf);
-INSTANTIATE_TEST_SUITE_P(InAnotherOrder, MpiFamilies,
+INSTANTIATE_TEST_SUITE_P(InAnotherOrder, FamiliesInProcesses,
                          testing::Combine(testing::Values(3, 8),
                                           testing::ValuesIn(kInAnotherOrder),
                                           testing::Values(false)),
