@@ -7,8 +7,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifdef PENSTOCK_TEST_MPI
-#include "MpiTest.h"
+#ifdef PENSTOCK_TEST_JOB
+#include "JobTest.h"
 #endif
 #include "TestPrograms.h"
 
@@ -486,9 +486,9 @@ TEST_P(Conformance, ConnectComparesPrograms) {
   abortTransports();
 }
 
-#ifdef PENSTOCK_TEST_MPI
+#ifdef PENSTOCK_TEST_JOB
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
-                         testing::Values(BackendKind{"mpi", makeTestBackend}),
+                         testing::Values(BackendKind{PENSTOCK_TEST_JOB, makeTestBackend}),
                          [](const auto &info) { return info.param.name; });
 #else
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance,

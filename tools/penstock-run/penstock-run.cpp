@@ -8,6 +8,7 @@
 #include "penstock/Analysis/Simulate.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
+#include "penstock/Runtime/Job.h"
 #include "penstock/Runtime/Models.h"
 #include "penstock/Runtime/Run.h"
 
@@ -45,6 +46,8 @@ struct Options {
   std::optional<uint64_t> seed;
   std::optional<int32_t> printModel;
   bool checkGradients = false, force = false, json = false;
+  /// Of ranks in several processes; without `where`: all in this one, or MPI.
+  Rendezvous rendezvous;
 };
 
 /// A printf to a std::string, for lines of output.
@@ -121,13 +124,22 @@ Fault badInput(const std::string &message) {
   return {BadInput, "bad-input", message};
 }
 
+/// The fault of those that remain when a process goes before a run.
+Fault lostProcess() {
+  return {Failed, std::string(name(ErrorKind::LostPeer)),
+          "a process of the job has ended before the run began; look for what "
+          "it says"};
+}
+
 /// The first fault of all processes, which all of them get.
-Fault agree(MpiJob *job, const Fault &own) {
+Fault agree(Job *job, const Fault &own) {
   if (!job)
     return own;
   const nlohmann::json text = {own.code, own.kind, own.message, own.rank};
   const auto all = job->gather(
       text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (all.empty() && own.code == Fine)
+    return lostProcess();
   for (size_t p = 0; p < all.size(); ++p) {
     const auto json = nlohmann::json::parse(all[p]);
     Fault fault(json[0].get<ExitCode>(), json[1], json[2]);
@@ -142,10 +154,10 @@ Fault agree(MpiJob *job, const Fault &own) {
 }
 
 /// Of several processes the first one speaks for all.
-bool speaks(const MpiJob *job) { return !job || job->number() == 0; }
+bool speaks(const Job *job) { return !job || job->number() == 0; }
 
 /// What makes the processes train the same, as the command line says it.
-Fault compareSettings(MpiJob *job, const Options &options,
+Fault compareSettings(Job *job, const Options &options,
                       const std::string &model) {
   if (!job)
     return {};
@@ -162,6 +174,8 @@ Fault compareSettings(MpiJob *job, const Options &options,
   std::vector<Settings> all;
   for (const std::string &bytes : job->gather(nlohmann::json(own).dump()))
     all.push_back(nlohmann::json::parse(bytes).get<Settings>());
+  if (all.empty())
+    return lostProcess();
   for (size_t p = 1; p < all.size(); ++p)
     for (size_t i = 0; i < own.size(); ++i)
       if (all[p][i] != all[0][i])
@@ -174,12 +188,12 @@ Fault compareSettings(MpiJob *job, const Options &options,
 
 /// The one way out: the results, the fault, and the exit code.
 int finish(const Options &options, nlohmann::ordered_json json,
-           const Fault &fault) {
+           const Fault &fault, bool speaks = true) {
   json["ok"] = fault.code == Fine;
   if (fault.code != Fine)
     json["error"] = {
         {"kind", fault.kind}, {"message", fault.message}, {"rank", fault.rank}};
-  if (options.json)
+  if (options.json && speaks)
     std::cout << json.dump(2, ' ', false,
                            nlohmann::json::error_handler_t::replace)
               << std::endl;
@@ -260,22 +274,27 @@ Fault writeTrace(const std::optional<TraceFile> &trace, const Options &options,
   return {};
 }
 
-/// The way out of a job that has failed: tells the fault and ends all
-/// processes. Those that know of it take turns, from process 0 on, for some may
-/// be stuck; the first one ends the others. After a stop the others end
-/// themselves.
-[[noreturn]] void endJob(MpiJob &job, const Options &options,
+/// The way out of a job that has failed: tells the fault and ends. Where one
+/// process can end all, those that know of the fault take turns, from process 0
+/// on, for some may be stuck; after a stop they end themselves. Elsewhere each
+/// says what it knows, for nobody else may see its output.
+[[noreturn]] void endJob(Job &job, const Options &options,
                          const nlohmann::ordered_json &json, const Fault &fault,
                          std::stop_token stop) {
   const bool skipsLost =
       fault.kind == name(ErrorKind::LostPeer) && fault.rank < job.number();
-  if (const int turn = job.number() - (skipsLost ? 1 : 0); turn > 0) {
-    job.linger(std::chrono::seconds(5 + turn), stop);
+  const int turn = job.number() - (skipsLost ? 1 : 0);
+  if (turn > 0 && job.endsTogether()) {
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(5 + turn);
+    while (std::chrono::steady_clock::now() < end && !stop.stop_requested())
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     if (stop.stop_requested())
       std::_Exit(fault.code);
   }
-  job.abort(finish(options, json, fault));
-  std::_Exit(fault.code); // not reached, which g++ 12 does not see
+  const int code = finish(options, json, fault, turn <= 0);
+  job.fail(code);
+  std::_Exit(code);
 }
 
 /// Ends the process if a call of the model keeps a run from ending.
@@ -358,7 +377,7 @@ struct Inputs {
   std::optional<TraceFile> trace;
 };
 
-Fault load(const Options &options, const MpiJob *job, Inputs &inputs) {
+Fault load(const Options &options, const Job *job, Inputs &inputs) {
   if (options.file.empty())
     return badInput("no program given; name a .psp file, from "
                     "penstock-translate --pipe-to-program");
@@ -391,7 +410,7 @@ Fault load(const Options &options, const MpiJob *job, Inputs &inputs) {
   return {};
 }
 
-Fault train(const Options &options, std::stop_token stop, MpiJob *job,
+Fault train(const Options &options, std::stop_token stop, Job *job,
             nlohmann::ordered_json &json) {
   Inputs inputs;
   if (Fault fault = agree(job, load(options, job, inputs)); fault.code != Fine)
@@ -408,6 +427,10 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
   };
   const Problem &problem = program.problem;
   const int32_t numRanks = problem.numRanks;
+  if (job) {
+    say("start    " + job->describe());
+    json["start"] = job->describe();
+  }
   say(format("program  %d ranks, %d stages, %s, %zu instructions", numRanks,
              problem.numStages(), countedMicrobatches(problem).c_str(),
              program.numInstructions()));
@@ -421,7 +444,7 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
   auto supervise = [&](Recorder &recorder, auto &&start) -> Fault {
     std::unique_ptr<Backend> backend;
     if (job) {
-      auto made = makeMpiBackend(*job, numRanks);
+      auto made = job->makeBackend(numRanks);
       if (!made)
         return badInput(made.message());
       backend = std::move(*made);
@@ -530,6 +553,31 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
   return {};
 }
 
+/// Meets the other processes, if the command line speaks of any.
+Fault startJob(const Options &options, std::unique_ptr<Job> &job) {
+  const std::string &where = options.rendezvous.where;
+  const bool isMpi = options.backend == "mpi";
+  if (!isMpi && options.backend != "host")
+    return badInput("back end '" + options.backend +
+                    "' is unknown; there are: host, mpi");
+  if (isMpi && !where.empty() && where != "mpi")
+    return badInput("the processes of --backend=mpi meet through MPI, not by "
+                    "--rendezvous=" +
+                    where + "; take --backend=host for sockets");
+  if (where.empty() && (options.rendezvous.number || options.rendezvous.size))
+    return badInput("--rank and --world-size are for ranks in several "
+                    "processes; say where they meet with --rendezvous");
+  if (!isMpi && where.empty())
+    return {};
+  Result<std::unique_ptr<Job>> started = isMpi || where == "mpi"
+                                             ? makeMpiJob()
+                                             : makeSocketJob(options.rendezvous);
+  if (!started)
+    return badInput(started.message());
+  job = std::move(*started);
+  return {};
+}
+
 int run(const Options &options) {
   nlohmann::ordered_json json = {{"ok", false}, {"steps", 0}};
   if (options.printModel) {
@@ -540,20 +588,11 @@ int run(const Options &options) {
     return Fine;
   }
   const std::stop_token stop = stopBySignals();
-  std::unique_ptr<MpiJob> job;
+  std::unique_ptr<Job> job;
   Fault fault;
   bool alone = true; // only this process knows of the fault
   try {
-    if (options.backend == "mpi") {
-      auto started = startMpi();
-      if (started)
-        job = std::move(*started);
-      else
-        fault = badInput(started.message());
-    } else if (options.backend != "host") {
-      fault = badInput("back end '" + options.backend +
-                       "' is unknown; there are: host, mpi");
-    }
+    fault = startJob(options, job);
     if (fault.code == Fine) {
       fault = train(options, stop, job.get(), json);
       alone = false;
@@ -567,10 +606,13 @@ int run(const Options &options) {
     return finish(options, json, fault);
   if (fault.code != Fine && !alone)
     endJob(*job, options, json, fault, stop);
-  const int code =
-      alone || speaks(job.get()) ? finish(options, json, fault) : int(Fine);
-  if (code != Fine)
-    job->abort(code);
+  const int code = alone || speaks(job.get())
+                       ? finish(options, json, fault, speaks(job.get()))
+                       : int(Fine);
+  if (code != Fine) {
+    job->fail(code);
+    std::_Exit(code);
+  }
   return code;
 }
 
@@ -601,7 +643,37 @@ static int runTool(int argc, char **argv) {
       ->type_name("FILE.psp");
   app.add_option("--backend", options.backend,
                  "Where the ranks run: host, on the threads of this "
-                 "process, or mpi, in a process each, started by mpirun")
+                 "process or, with --rendezvous, in a process each, connected "
+                 "by sockets; or mpi, in a process each, started by mpirun")
+      ->capture_default_str();
+  Rendezvous &rendezvous = options.rendezvous;
+  rendezvous.where.clear();
+  app.add_option("--rendezvous", rendezvous.where,
+                 "Run one rank in each of several processes, which meet where "
+                 "MASTER_ADDR and MASTER_PORT say (env), where process 0 "
+                 "listens (tcp), at a file that it writes (file), or through "
+                 "MPI")
+      ->type_name("env|tcp://HOST:PORT|file://PATH|mpi");
+  app.add_option("--rank", rendezvous.number,
+                 "Number of this process; else that of torchrun (RANK), Open "
+                 "MPI or Slurm")
+      ->type_name("N");
+  app.add_option("--world-size", rendezvous.size,
+                 "Number of processes; else that of torchrun (WORLD_SIZE), Open "
+                 "MPI or Slurm")
+      ->type_name("N");
+  app.add_option("--run-id", rendezvous.runId,
+                 "Processes with another one are refused; else that of "
+                 "torchrun or Slurm")
+      ->type_name("TEXT");
+  app.add_option("--rendezvous-address", rendezvous.address,
+                 "With file://: the address of this machine for the others")
+      ->type_name("HOST")
+      ->capture_default_str();
+  app.add_option("--rendezvous-timeout", rendezvous.timeout,
+                 "End with an error when processes are missing after so many "
+                 "seconds")
+      ->check(seconds)
       ->capture_default_str();
   app.add_option("--model", options.model, "Model and its keys, see below")
       ->capture_default_str();

@@ -78,37 +78,85 @@ int64_t Recorder::firstStep(int32_t rank) const {
   return std::max<int64_t>(0, currentStep(rank) - numSteps + 1);
 }
 
+std::string Recorder::lastEnded(int32_t r) const {
+  const auto &instructions = program.ranks[r].instructions;
+  int64_t latest = 0;
+  std::string text;
+  for (int64_t step = currentStep(r); step >= firstStep(r) && latest == 0;
+       --step)
+    for (uint32_t i = 0; i < instructions.size(); ++i)
+      if (const int64_t ended = stamps(r, step, i).ended.load(kRelaxed);
+          ended > latest) {
+        latest = ended;
+        text = quoted(instructions[i]) + " in step " + std::to_string(step);
+      }
+  return text;
+}
+
+template <typename T>
+static void append(std::string &bytes, const T &value) {
+  bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
+}
+
+static void append(std::string &bytes, const std::vector<Stamps> &row) {
+  for (const Stamps &stamps : row)
+    for (const auto *time : {&stamps.enqueued, &stamps.started, &stamps.ended})
+      append(bytes, time->load(kRelaxed));
+}
+
+template <typename T>
+static T take(std::string_view &bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof(value));
+  bytes.remove_prefix(sizeof(value));
+  return value;
+}
+
+static void take(std::string_view &bytes, std::vector<Stamps> &row) {
+  for (Stamps &stamps : row)
+    for (auto *time : {&stamps.enqueued, &stamps.started, &stamps.ended})
+      time->store(take<int64_t>(bytes), kRelaxed);
+}
+
 std::string Recorder::pack(int32_t r) const {
   const Rank &rank = ranks[r];
   std::string bytes;
-  auto add = [&](const auto &value) {
-    bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
-  };
-  add(rank.step.load());
+  append(bytes, rank.step.load());
   for (const std::vector<Stamps> &row : rank.rows)
-    for (const Stamps &stamps : row)
-      for (const auto *time :
-           {&stamps.enqueued, &stamps.started, &stamps.ended})
-        add(time->load(kRelaxed));
+    append(bytes, row);
   for (const Cost &cost : rank.costs)
-    add(cost);
+    append(bytes, cost);
   return bytes;
 }
 
 void Recorder::unpack(int32_t r, std::string_view bytes) {
   Rank &rank = ranks[r];
-  auto take = [&]<typename T>(T value) {
-    std::memcpy(&value, bytes.data(), sizeof(value));
-    bytes.remove_prefix(sizeof(value));
-    return value;
-  };
-  rank.step.store(take(int64_t()));
+  rank.step.store(take<int64_t>(bytes));
   for (std::vector<Stamps> &row : rank.rows)
-    for (Stamps &stamps : row)
-      for (auto *time : {&stamps.enqueued, &stamps.started, &stamps.ended})
-        time->store(take(int64_t()), kRelaxed);
+    take(bytes, row);
   for (Cost &cost : rank.costs)
-    cost = take(Cost());
+    cost = take<Cost>(bytes);
+}
+
+std::string Recorder::packStep(int32_t r) const {
+  const int64_t step = currentStep(r);
+  std::string bytes;
+  append(bytes, step);
+  append(bytes, ranks[r].rows[rowOf(std::max<int64_t>(0, step))]);
+  return bytes;
+}
+
+bool Recorder::unpackStep(int32_t r, std::string_view bytes) {
+  Rank &rank = ranks[r];
+  if (bytes.size() !=
+      sizeof(int64_t) * (1 + 3 * program.ranks[r].instructions.size()))
+    return false;
+  const auto step = take<int64_t>(bytes);
+  if (step < -1)
+    return false;
+  take(bytes, rank.rows[rowOf(std::max<int64_t>(0, step))]);
+  rank.step.store(step);
+  return true;
 }
 
 Problem Recorder::measuredProblem() const {

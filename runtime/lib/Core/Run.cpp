@@ -166,7 +166,7 @@ static Error agree(Peers *peers, Error own,
     return own;
   const std::vector<std::string> all = peers->gather(pack(own), seconds);
   if (all.empty())
-    return own;
+    return own ? own : peers->lostPeer();
   Error result;
   for (const std::string &bytes : all) {
     Error error = unpackError(bytes);
@@ -273,14 +273,26 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
   const Problem &problem = program.problem;
   const int32_t lastStage = problem.numStages() - 1;
   {
+    Watchdog::Others others;
+    if (peers) {
+      others.silentRanks = [=](double seconds) {
+        return peers->silentRanks(seconds);
+      };
+      others.join = [&recorder, peers](double seconds) {
+        std::vector<int32_t> joined;
+        const auto states = peers->askStates(seconds);
+        for (size_t r = 0; r < states.size(); ++r)
+          if (recorder.unpackStep(static_cast<int32_t>(r), states[r]))
+            joined.push_back(static_cast<int32_t>(r));
+        return joined;
+      };
+    }
     std::vector<const Executor *> watched;
     for (LocalRank &rank : ranks)
       watched.push_back(rank.executor.get());
     Watchdog watchdog(
         program, std::move(watched), recorder, control, options.timeout,
-        options.callTimeout,
-        peers ? [=](double seconds) { return peers->silentRanks(seconds); }
-              : Watchdog::SilentRanks());
+        options.callTimeout, std::move(others));
     std::stop_callback stop(options.stop, [&] {
       control.fail({ErrorKind::Aborted, "the run was stopped by its caller"});
     });
@@ -326,6 +338,9 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
       };
       listener.onWork = [&] { watchdog.workOfOthers.fetch_add(1); };
       listener.isAtWork = [&] { return watchdog.isAtWork(told); };
+      const int32_t own = ranks.front().number;
+      listener.lastEnded = [&, own] { return recorder.lastEnded(own); };
+      listener.state = [&, own] { return recorder.packStep(own); };
       if (Error error = peers->listen(std::move(listener), numValues,
                                       beatOf(options.timeout)))
         control.fail(std::move(error));
@@ -403,16 +418,18 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     report.error = agree(
         peers, report.error,
         report.error ? kMeetingTime : std::numeric_limits<double>::infinity());
-  if (report.error)
-    return report;
-  if (peers) {
+  if (peers && !report.error) {
     std::string own;
     for (LocalRank &rank : ranks)
       own += recorder.pack(rank.number);
     const std::vector<std::string> all = peers->gather(own);
-    for (int32_t r = 0; r < numRanks; ++r)
-      recorder.unpack(r, all[r]);
+    if (all.empty())
+      report.error = peers->lostPeer();
+    for (size_t r = 0; r < all.size(); ++r)
+      recorder.unpack(static_cast<int32_t>(r), all[r]);
   }
+  if (report.error)
+    return report;
   if (options.onFinished) {
     std::vector<const Model *> view(numRanks);
     for (LocalRank &rank : ranks)

@@ -155,10 +155,10 @@ std::string describeHang(const Program &program, const Recorder &recorder,
 Watchdog::Watchdog(const Program &program,
                    std::vector<const Executor *> executors,
                    const Recorder &recorder, RunControl &control,
-                   double timeout, double callTimeout, SilentRanks silentRanks)
+                   double timeout, double callTimeout, Others others)
     : program(program), executors(std::move(executors)), recorder(recorder),
       control(control), timeout(timeout), callTimeout(callTimeout),
-      silentRanks(std::move(silentRanks)) {
+      others(std::move(others)) {
   if (timeout <= 0 && callTimeout <= 0)
     return;
   try {
@@ -196,13 +196,24 @@ bool Watchdog::isAtWork(uint64_t &progress) const {
   return working || progress != before;
 }
 
-Error Watchdog::describeTimeout(std::span<const int32_t> ranks) const {
-  Error error{ErrorKind::Timeout, "no progress for " + formatSeconds(timeout) +
-                                      " " +
-                                      describeHang(program, recorder, ranks)};
+/// How long the ranks of other processes have to say where they are.
+static constexpr double kAnswerTime = 0.2;
+
+std::string Watchdog::describeRanks() const {
+  std::vector<int32_t> ranks =
+      others.join ? others.join(kAnswerTime) : std::vector<int32_t>();
+  for (const Executor *executor : executors)
+    ranks.push_back(executor->rankNumber());
+  std::sort(ranks.begin(), ranks.end());
+  return describeHang(program, recorder, ranks);
+}
+
+Error Watchdog::describeTimeout() const {
   // Others say several times within the timeout that they are there.
-  const auto silent =
-      silentRanks ? silentRanks(timeout / 2) : std::vector<int32_t>();
+  const auto silent = others.silentRanks ? others.silentRanks(timeout / 2)
+                                         : std::vector<int32_t>();
+  Error error{ErrorKind::Timeout, "no progress for " + formatSeconds(timeout) +
+                                      " " + describeRanks()};
   if (silent.empty())
     return error;
   std::string names;
@@ -219,9 +230,6 @@ Error Watchdog::describeTimeout(std::span<const int32_t> ranks) const {
 }
 
 void Watchdog::watch() {
-  std::vector<int32_t> ranks;
-  for (const Executor *executor : executors)
-    ranks.push_back(executor->rankNumber());
   const double shortest = timeout > 0 && callTimeout > 0
                               ? std::min(timeout, callTimeout)
                               : std::max(timeout, callTimeout);
@@ -253,12 +261,12 @@ void Watchdog::watch() {
     const std::chrono::duration<double> idle = now - lastAlive,
                                         noEnd = now - lastEnd;
     if (timeout > 0 && idle.count() >= timeout)
-      control.fail(describeTimeout(ranks));
+      control.fail(describeTimeout());
     else if (callTimeout > 0 && working && noEnd.count() >= callTimeout)
       control.fail(
           {ErrorKind::Timeout, "a call of the model takes more than " +
                                    formatSeconds(callTimeout) + " " +
-                                   describeHang(program, recorder, ranks)});
+                                   describeRanks()});
   }
 }
 

@@ -10,12 +10,10 @@
 #ifndef PENSTOCK_RUNTIME_MPI_WORLD_H
 #define PENSTOCK_RUNTIME_MPI_WORLD_H
 
-#include "penstock/Runtime/Error.h"
+#include "../Processes/Messenger.h"
 
 #include <mpi.h>
 
-#include <atomic>
-#include <chrono>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -29,18 +27,6 @@ std::mutex &mpiMutex();
 /// MPI_SUCCESS.
 Error mpiError(int code);
 
-/// How long to wait for other processes.
-struct Patience {
-  using Clock = std::chrono::steady_clock;
-  const std::atomic<bool> *aborted = nullptr; ///< until it is set
-  Clock::time_point end = Clock::time_point::max();
-
-  bool ended() const {
-    return (aborted && *aborted) ||
-           (end != Clock::time_point::max() && Clock::now() >= end);
-  }
-};
-
 /// Waits until all requests have ended; ends with Aborted when the patience
 /// does. Without the lock.
 Error waitAll(std::span<MPI_Request> requests, const Patience &patience);
@@ -53,10 +39,6 @@ void backOff(unsigned round);
 /// waits for those processes. It lives until MPI_Finalize: to free it would be
 /// to meet them again, and after a failure they need not come.
 Error copyComm(MPI_Comm comm, const Patience &patience, MPI_Comm &copy);
-
-/// What each process of `comm` has brought, by number.
-Error gatherBytes(MPI_Comm comm, const std::string &own,
-                  const Patience &patience, std::vector<std::string> &all);
 
 } // namespace penstock::runtime
 

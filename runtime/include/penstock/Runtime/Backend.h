@@ -2,8 +2,8 @@
 //
 // A back end makes the device and the transport of each rank that this process
 // runs. `host` runs all ranks in one process: a queue is a thread, transfers
-// are copies between the ranks' arenas under strict rendezvous. `mpi` runs one
-// rank in each process of an MPI job, with the same queues.
+// are copies between the ranks' arenas under strict rendezvous. Those of a Job
+// run one rank in each of several processes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,10 +13,8 @@
 #include "penstock/Runtime/Device.h"
 #include "penstock/Runtime/Transport.h"
 
-#include <chrono>
 #include <limits>
 #include <memory>
-#include <stop_token>
 #include <vector>
 
 namespace penstock::runtime {
@@ -36,6 +34,11 @@ public:
     std::function<void()> onWork;
     /// Whether this process has been at work since the last question.
     std::function<bool()> isAtWork;
+    /// The last thing that the rank of this process has ended, in words; empty:
+    /// nothing yet. The others say it should this process be lost.
+    std::function<std::string()> lastEnded;
+    /// Where the rank of this process is, for askStates of another one.
+    std::function<std::string()> state;
   };
 
   virtual ~Peers() = default;
@@ -50,13 +53,19 @@ public:
   virtual void tell(const Error &error) = 0;
   /// The ranks of which nothing has been heard for so many seconds of the run.
   virtual std::vector<int32_t> silentRanks(double seconds) = 0;
+  /// Listener::state of all other processes, by number; empty for this one and
+  /// for those that do not answer within so many seconds.
+  virtual std::vector<std::string> askStates(double seconds) = 0;
   /// Ends the run for the listener: when all has been heard of what was posted,
   /// or at once.
   virtual void stop(bool atOnce) = 0;
 
+  /// The process that has gone although the run needs it; none: all are there.
+  virtual Error lostPeer() = 0;
+
   /// Meets all processes; returns what each one has brought, by number, or
-  /// nothing when they have not all come within so many seconds. Not between
-  /// listen and stop.
+  /// nothing when they have not all come within so many seconds or one of them
+  /// has gone. Not between listen and stop.
   virtual std::vector<std::string>
   gather(const std::string &own,
          double seconds = std::numeric_limits<double>::infinity()) = 0;
@@ -76,29 +85,6 @@ public:
 /// Devices `host` and transports `loopback` for ranks 0 .. numRanks - 1 of this
 /// process. Serves one run.
 std::unique_ptr<Backend> makeHostBackend(int32_t numRanks);
-
-/// The processes that mpirun has started, this one among them.
-class MpiJob {
-public:
-  virtual ~MpiJob() = default; ///< MPI_Finalize
-  virtual int32_t size() const = 0;
-  virtual int32_t number() const = 0; ///< of this process, from 0
-  /// As Peers::gather, before any run.
-  virtual std::vector<std::string> gather(const std::string &own) = 0;
-  /// Waits so long, or until stopped, while messages to others still leave.
-  virtual void linger(std::chrono::seconds time, std::stop_token stop) = 0;
-  /// Ends all processes with this exit code.
-  [[noreturn]] virtual void abort(int code) = 0;
-};
-
-/// Starts MPI, once in a process and before its threads. Fails when this build
-/// has no MPI.
-Result<std::unique_ptr<MpiJob>> startMpi();
-
-/// Devices `host` and transports `mpi`: rank r is process r of the job. Serves
-/// one run; all processes make it together. Fails when the numbers of ranks and
-/// processes differ.
-Result<std::unique_ptr<Backend>> makeMpiBackend(MpiJob &job, int32_t numRanks);
 
 } // namespace penstock::runtime
 

@@ -64,6 +64,14 @@ public:
   const Stamps &stamps(int32_t rank, int64_t step, uint32_t instruction) const {
     return ranks[rank].rows[rowOf(step)][leader(rank, instruction)];
   }
+  /// The instruction that the rank has ended last, and its step, in words;
+  /// empty: none of those that are kept.
+  std::string lastEnded(int32_t rank) const;
+
+  /// The present step of a rank as bytes, and back in a recorder of another
+  /// process with the same program. False if they are not such bytes.
+  std::string packStep(int32_t rank) const;
+  bool unpackStep(int32_t rank, std::string_view bytes);
   /// @}
 
   /// \name When the run has ended

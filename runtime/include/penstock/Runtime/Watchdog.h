@@ -41,15 +41,20 @@ private:
 
 class Watchdog {
 public:
-  /// Ranks in other processes of which nothing has been heard for so many
-  /// seconds.
-  using SilentRanks = std::function<std::vector<int32_t>(double seconds)>;
+  /// What is asked about the ranks of other processes.
+  struct Others {
+    /// Those of which nothing has been heard for so many seconds.
+    std::function<std::vector<int32_t>(double seconds)> silentRanks;
+    /// Brings what their recorders have of the present step into that of this
+    /// process; returns the ranks that have answered within so many seconds.
+    std::function<std::vector<int32_t>(double seconds)> join;
+  };
 
   /// `timeout` and `callTimeout` as in RunOptions. Watches the executors of
   /// this process until destroyed.
   Watchdog(const Program &program, std::vector<const Executor *> executors,
            const Recorder &recorder, RunControl &control, double timeout,
-           double callTimeout, SilentRanks silentRanks = {});
+           double callTimeout, Others others = {});
   ~Watchdog();
 
   /// While above zero the host itself is at work (a callback), and nothing
@@ -64,14 +69,16 @@ public:
 
 private:
   void watch();
-  Error describeTimeout(std::span<const int32_t> ranks) const;
+  /// Where all ranks are, as far as they answer.
+  std::string describeRanks() const;
+  Error describeTimeout() const;
 
   const Program &program;
   const std::vector<const Executor *> executors;
   const Recorder &recorder;
   RunControl &control;
   const double timeout, callTimeout;
-  const SilentRanks silentRanks;
+  const Others others;
 
   std::mutex mutex;
   std::condition_variable wake;
@@ -79,10 +86,10 @@ private:
   std::thread thread;
 };
 
-/// For each of `ranks`, those of this process, the instruction that each queue
-/// is in or stands before, and for whom it waits; then the cycle of waits, of
-/// what hangs or, where other processes have a part in it, of the program.
-/// Lines, the last without a newline.
+/// For each of `ranks`, those that are known of, the instruction that each
+/// queue is in or stands before, and for whom it waits; then the cycle of
+/// waits, of what hangs or, where other ranks have a part in it, of the
+/// program. Lines, the last without a newline.
 std::string describeHang(const Program &program, const Recorder &recorder,
                          std::span<const int32_t> ranks);
 

@@ -1,10 +1,10 @@
-//===- MpiTest.cpp - Whole runs over two processes ------------------------===//
+//===- JobTest.cpp - Whole runs over two processes ------------------------===//
 //
-// Run by `mpirun -n 2`.
+// All processes run them alike; see JobMain.cpp.
 //
 //===----------------------------------------------------------------------===//
 
-#include "MpiTest.h"
+#include "JobTest.h"
 #include "TestPrograms.h"
 
 #include <gtest/gtest.h>
@@ -37,21 +37,52 @@ Error runToError(const Program &program, ErrorKind kind, Hooks hooks = {},
   return report.error;
 }
 
-TEST(Mpi, ProcessesMustFitTheRanks) {
-  const auto backend = makeMpiBackend(testJob(), 4);
-  ASSERT_FALSE(backend);
-  EXPECT_EQ(backend.message(),
-            "the program has 4 ranks, but mpirun has started 2 processes; "
-            "start it with mpirun -n 4");
-  // Nor may they have different programs.
-  const auto other = makeMpiBackend(testJob(), 2 + testJob().number());
-  ASSERT_FALSE(other);
-  EXPECT_EQ(other.message(),
-            "the program has 3 ranks, but mpirun has started 2 processes; "
-            "start it with mpirun -n 3");
+TEST(InProcesses, KnowEachOther) {
+  ASSERT_EQ(testJob().size(), 2);
+  const int32_t own = testJob().number();
+  EXPECT_EQ(testJob().localNumber(), own); // on one machine
+  const auto all = testJob().gather("I am " + std::to_string(own));
+  EXPECT_EQ(all, (std::vector<std::string>{"I am 0", "I am 1"}));
+  EXPECT_EQ(testJob().broadcast("from " + std::to_string(own), 1), "from 1");
+  const std::string large(3'000'000, static_cast<char>('a' + own));
+  EXPECT_EQ(testJob().gather(large)[1], std::string(3'000'000, 'b'));
+  EXPECT_TRUE(contains(testJob().describe(),
+                       "process " + std::to_string(own) + " of 2, as "));
 }
 
-TEST(Mpi, LossesAreThoseOfThePlainLoop) {
+TEST(InProcesses, WaitNoLongerThanTheyAreTold) {
+  const auto peers = testJob().makePeers();
+  if (testJob().number() == 0) {
+    EXPECT_TRUE(peers->gather("early", 0.05).empty());
+  }
+  testJob().gather("");
+  if (testJob().number() == 1) {
+    EXPECT_EQ(peers->gather("late", 0.05).front(), "early");
+  }
+  EXPECT_EQ(peers->gather("on time").size(), 2u);
+  EXPECT_FALSE(peers->lostPeer());
+}
+
+TEST(InProcesses, MustFitTheRanks) {
+#ifdef PENSTOCK_TEST_MPI
+  const std::string launcher = "mpirun", option = "mpirun -n ";
+#else
+  const std::string launcher = "the launcher", option = "--world-size=";
+#endif
+  const auto backend = testJob().makeBackend(4);
+  ASSERT_FALSE(backend);
+  EXPECT_EQ(backend.message(), "the program has 4 ranks, but " + launcher +
+                                   " has started 2 processes; start it with " +
+                                   option + "4");
+  // Nor may they have different programs.
+  const auto other = testJob().makeBackend(2 + testJob().number());
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.message(), "the program has 3 ranks, but " + launcher +
+                                 " has started 2 processes; start it with " +
+                                 option + "3");
+}
+
+TEST(InProcesses, LossesAreThoseOfThePlainLoop) {
   for (int32_t m : {1, 5})
     for (bool transferQueue : {false, true})
       for (uint64_t seed : {0, 7}) {
@@ -68,7 +99,7 @@ TEST(Mpi, LossesAreThoseOfThePlainLoop) {
       }
 }
 
-TEST(Mpi, ReportAndRecorderHaveAllRanks) {
+TEST(InProcesses, ReportAndRecorderHaveAllRanks) {
   const Program program = makeGPipe(2, 3);
   const auto backend = makeTestBackend(2);
   Recorder recorder(program);
@@ -98,14 +129,14 @@ TEST(Mpi, ReportAndRecorderHaveAllRanks) {
     EXPECT_GT(stage.cost.forward, 0);
 }
 
-TEST(Mpi, RanksComparePrograms) {
+TEST(InProcesses, RanksComparePrograms) {
   const Error error =
       runToError(makeGPipe(2, testJob().number() + 2), ErrorKind::Mismatch);
   EXPECT_TRUE(contains(error.message, "rank 1 has program "));
   EXPECT_TRUE(contains(error.message, "; give the same file to all ranks"));
 }
 
-TEST(Mpi, ErrorOfOneRankEndsAll) {
+TEST(InProcesses, ErrorOfOneRankEndsAll) {
   for (int32_t stage : {0, 1}) {
     Hooks hooks;
     hooks.onCall = [=](const ActionContext &context, Op) {
@@ -119,7 +150,7 @@ TEST(Mpi, ErrorOfOneRankEndsAll) {
   }
 }
 
-TEST(Mpi, FaultBeforeTheRunIsThatOfAll) {
+TEST(InProcesses, FaultBeforeTheRunIsThatOfAll) {
   const auto backend = makeTestBackend(2);
   RunOptions options;
   options.backend = backend.get();
@@ -133,7 +164,7 @@ TEST(Mpi, FaultBeforeTheRunIsThatOfAll) {
   EXPECT_EQ(report.error.message, "rank 1: no paper");
 }
 
-TEST(Mpi, LossThatIsNotFiniteEndsAll) {
+TEST(InProcesses, LossThatIsNotFiniteEndsAll) {
   Hooks hooks;
   hooks.onLoss = [](double) { return std::numeric_limits<double>::infinity(); };
   RunOptions options;
@@ -144,7 +175,7 @@ TEST(Mpi, LossThatIsNotFiniteEndsAll) {
                                       "micro-batch 0 is infinite"));
 }
 
-TEST(Mpi, DeadlockEndsWithTheCycle) {
+TEST(InProcesses, DeadlockEndsWithTheCycle) {
   RunOptions options;
   options.force = true;
   options.timeout = 0.3;
@@ -152,13 +183,16 @@ TEST(Mpi, DeadlockEndsWithTheCycle) {
       runToError(makeDeadlock(), ErrorKind::Timeout, {}, options);
   EXPECT_TRUE(contains(error.message, "no progress for 0.3 s in step 0:\n"))
       << error.message;
-  EXPECT_TRUE(contains(error.message, ", queue 0: waits in `"))
-      << error.message;
+  // Of both ranks, whoever looked first.
+  for (const char *rank : {"0", "1"})
+    EXPECT_TRUE(contains(error.message, std::string("  rank ") + rank +
+                                            ", queue 0: waits in `"))
+        << error.message;
   EXPECT_TRUE(contains(error.message, "deadlock: under documented semantics "))
       << error.message;
 }
 
-TEST(Mpi, SlowPeerIsNoHang) {
+TEST(InProcesses, SlowPeerIsNoHang) {
   Hooks hooks;
   hooks.onCall = [](const ActionContext &context, Op) {
     if (context.stage == 1 && context.microbatch == 0)
@@ -173,7 +207,7 @@ TEST(Mpi, SlowPeerIsNoHang) {
             referenceLosses(program.problem, 1));
 }
 
-TEST(Mpi, StopOfOneProcessStopsAll) {
+TEST(InProcesses, StopOfOneProcessStopsAll) {
   std::stop_source source;
   RunOptions options;
   options.steps = 1'000'000'000;
@@ -187,7 +221,8 @@ TEST(Mpi, StopOfOneProcessStopsAll) {
   EXPECT_EQ(error.message, "the run was stopped by its caller");
 }
 
-TEST(Mpi, MessagesHaveALimit) {
+#ifdef PENSTOCK_TEST_MPI
+TEST(InProcesses, MessagesHaveALimit) {
   const auto backend = makeTestBackend(2);
   const auto transport = std::move(*backend->makeTransport(testJob().number()));
   const Instruction inst =
@@ -199,5 +234,53 @@ TEST(Mpi, MessagesHaveALimit) {
             "a message of 2147483648 bytes is too long for MPI, which takes up "
             "to 2147483647; use smaller micro-batches or stages");
 }
+#else
+// More than sockets hold, in both directions at once.
+TEST(InProcesses, LargeMessagesPassEachOther) {
+  const int32_t own = testJob().number(), other = 1 - own;
+  constexpr int64_t bytes = 20'000'000;
+  const auto backend = makeTestBackend(2);
+  const auto transport = std::move(*backend->makeTransport(own));
+  std::vector<std::byte> out(bytes, std::byte(own)), in(bytes, std::byte(7));
+  const Instruction send = transfer(Op::Send, Payload::Activation, own, 0,
+                                    other, 0, bytes),
+                    recv = transfer(Op::Recv, Payload::Activation, other, 0,
+                                    other, 0, bytes);
+  const Transfer members[] = {{&send, out.data()}, {&recv, in.data()}};
+  const auto id = transport->addGroup(members);
+  ASSERT_TRUE(id);
+  ASSERT_FALSE(transport->connect({1, 2}));
+  for (int round = 0; round < 3; ++round)
+    EXPECT_FALSE(transport->run(*id, nullptr));
+  EXPECT_EQ(in, std::vector<std::byte>(bytes, std::byte(other)));
+  testJob().gather("");
+}
+
+// What has begun to leave when a run is aborted does not spoil the next one.
+TEST(InProcesses, AbortInTheMiddleOfAMessage) {
+  const int32_t own = testJob().number();
+  constexpr int64_t bytes = 50'000'000;
+  for (int round = 0; round < 4; ++round) {
+    const auto backend = makeTestBackend(2);
+    std::vector<std::byte> data(bytes);
+    const Instruction inst =
+        transfer(own == 0 ? Op::Send : Op::Recv, Payload::Activation, 0, 0,
+                 1 - own, 0, bytes);
+    const Transfer member{&inst, data.data()};
+    auto transport = std::move(*backend->makeTransport(own));
+    const auto id = transport->addGroup({&member, 1});
+    ASSERT_FALSE(transport->connect({1, 2}));
+    std::thread runner([&] { (void)transport->run(*id, nullptr); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(round * 3));
+    if (own == round % 2)
+      transport->abort();
+    std::this_thread::sleep_for(5ms);
+    transport->abort();
+    runner.join();
+    transport.reset();
+  }
+  EXPECT_EQ(testJob().gather("").size(), 2u);
+}
+#endif
 
 } // namespace

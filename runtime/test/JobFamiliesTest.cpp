@@ -1,11 +1,11 @@
-//===- MpiFamiliesTest.cpp - Every family over four processes -------------===//
+//===- JobFamiliesTest.cpp - Every family over four processes -------------===//
 //
-// Run by `mpirun -n 4`.
+// All processes run them alike; see JobMain.cpp.
 //
 //===----------------------------------------------------------------------===//
 
 #include "FamilyPrograms.h"
-#include "MpiTest.h"
+#include "JobTest.h"
 #include "penstock/Runtime/Models.h"
 #include "penstock/Runtime/Run.h"
 
@@ -24,7 +24,7 @@ constexpr int32_t kNumRanks = 4;
 /// Number of micro-batches, schedule, whether B is split.
 using Case = std::tuple<int32_t, PlacedFamily, bool>;
 
-class MpiTraining : public testing::Test {
+class TrainingInProcesses : public testing::Test {
 protected:
   /// The bits of all losses, of what this process's rank has at the end, and
   /// the number of void steps.
@@ -69,10 +69,10 @@ protected:
   const SampleText text;
 };
 
-class MpiFamilies : public MpiTraining,
-                    public testing::WithParamInterface<Case> {};
+class FamiliesInProcesses : public TrainingInProcesses,
+                            public testing::WithParamInterface<Case> {};
 
-TEST_P(MpiFamilies, TrainBitwiseAsOnThreads) {
+TEST_P(FamiliesInProcesses, TrainBitwiseAsOnThreads) {
   const auto &[m, family, split] = GetParam();
   Program program = makeOrder(kNumRanks, m, family, split);
   ASSERT_TRUE(insertTransfers(program));
@@ -84,7 +84,7 @@ TEST_P(MpiFamilies, TrainBitwiseAsOnThreads) {
 }
 
 /// The state of a batch is no part of the arena.
-TEST_F(MpiTraining, ValidatesStepsAsOnThreads) {
+TEST_F(TrainingInProcesses, ValidatesStepsAsOnThreads) {
   const PlacedFamily *family =
       std::ranges::find(kInOrder, std::string("zb_h1"), &PlacedFamily::name);
   ASSERT_NE(family, std::end(kInOrder));
@@ -106,18 +106,18 @@ std::string nameOf(const testing::TestParamInfo<Case> &info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    FusedAndSplit, MpiFamilies,
+    FusedAndSplit, FamiliesInProcesses,
     testing::Combine(testing::Values(3, 8),
                      testing::Values(kNaive, kGPipe, kOneForwardOneBackward,
                                      kPipeDream, kPipeDream2BW),
                      testing::Bool()),
     nameOf);
-INSTANTIATE_TEST_SUITE_P(InOrder, MpiFamilies,
+INSTANTIATE_TEST_SUITE_P(InOrder, FamiliesInProcesses,
                          testing::Combine(testing::Values(3, 8),
                                           testing::ValuesIn(kInOrder),
                                           testing::Values(false)),
                          nameOf);
-INSTANTIATE_TEST_SUITE_P(InAnotherOrder, MpiFamilies,
+INSTANTIATE_TEST_SUITE_P(InAnotherOrder, FamiliesInProcesses,
                          testing::Combine(testing::Values(3, 8),
                                           testing::ValuesIn(kInAnotherOrder),
                                           testing::Values(false)),

@@ -1,0 +1,82 @@
+//===- Job.h - The processes of one run -------------------------*- C++ -*-===//
+//
+// How processes that a launcher has started find each other, and what they do
+// together before and beside a run: exchange a few bytes, and make the back end
+// in which each of them runs one rank. The launcher is mpirun, torchrun, srun
+// or a shell; the processes meet through MPI or over sockets.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_JOB_H
+#define PENSTOCK_RUNTIME_JOB_H
+
+#include "penstock/Runtime/Backend.h"
+
+#include <chrono>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+namespace penstock::runtime {
+
+/// All processes of a job make the same calls of it, in the same order.
+class Job {
+public:
+  /// Says good-bye to the others.
+  virtual ~Job() = default;
+  virtual int32_t size() const = 0;
+  virtual int32_t number() const = 0; ///< of this process, from 0
+  /// The number of this process among those of its machine, from 0: which of
+  /// the machine's GPUs is its own.
+  virtual int32_t localNumber() const = 0;
+  /// How the processes were started and met, in words.
+  virtual std::string describe() const = 0;
+  /// As Peers::gather, before any run.
+  virtual std::vector<std::string>
+  gather(const std::string &own,
+         double seconds = std::numeric_limits<double>::infinity()) = 0;
+  /// Bytes that process `from` has, for all; none as with gather.
+  std::optional<std::string> broadcast(const std::string &bytes, int32_t from);
+
+  /// For the back end of one run.
+  virtual std::unique_ptr<Peers> makePeers() = 0;
+  /// Devices `host`, and transfers by what connects the processes: rank r is
+  /// process r. Serves one run. Fails when the numbers of ranks and processes
+  /// differ.
+  virtual Result<std::unique_ptr<Backend>> makeBackend(int32_t numRanks) = 0;
+
+  /// Whether fail() ends all processes.
+  virtual bool endsTogether() const = 0;
+  /// Comes before this process ends with this exit code because of a fault:
+  /// what it has said leaves, and the others end too if that is possible. Any
+  /// thread may call it while others still use the job.
+  virtual void fail(int code) = 0;
+};
+
+/// The processes that mpirun has started. Starts MPI, once in a process and
+/// before its threads. Fails when this build has no MPI.
+Result<std::unique_ptr<Job>> makeMpiJob();
+
+/// Where and as what a process meets the others over sockets.
+struct Rendezvous {
+  /// env: where MASTER_ADDR and MASTER_PORT, or Slurm's variables, say;
+  /// tcp://HOST:PORT: process 0 listens there; file://PATH: process 0 writes
+  /// there where it listens.
+  std::string where = "env";
+  /// Of this process, and how many there are; else from the environment: RANK
+  /// and WORLD_SIZE of torchrun, or the variables of Open MPI or Slurm.
+  std::optional<int32_t> number, size;
+  /// Processes of other runs are refused; empty: the launcher's.
+  std::string runId;
+  /// With file://: an address of this machine that the others can reach.
+  std::string address = "127.0.0.1";
+  double timeout = 60; ///< seconds until all must have come
+};
+
+/// Meets the others as `rendezvous` says, and connects each process with each.
+/// Fails in time, for each process that is missing with its number.
+Result<std::unique_ptr<Job>> makeSocketJob(const Rendezvous &rendezvous);
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_JOB_H

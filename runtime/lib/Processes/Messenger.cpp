@@ -1,0 +1,119 @@
+//===- Messenger.cpp - Messages between the processes of a job ------------===//
+
+#include "Messenger.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace penstock::runtime {
+
+Clock::duration toDuration(double seconds) {
+  // Beyond this lies the end of the clock.
+  constexpr double longest = 1e9;
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::min(seconds, longest)));
+}
+
+Patience Patience::of(double seconds) {
+  Patience patience;
+  if (std::isfinite(seconds))
+    patience.end = Clock::now() + toDuration(seconds);
+  return patience;
+}
+
+void Messenger::sendToAll(Stream stream, const std::string &bytes) {
+  for (int p = 0; p < size; ++p)
+    if (p != number)
+      send(p, stream, bytes);
+}
+
+Messenger::Stream Messenger::open(Listener listener) {
+  std::lock_guard lock(mutex);
+  const Stream stream = numOpened++;
+  const Listener &present =
+      listeners.emplace(stream, std::move(listener)).first->second;
+  if (auto waiting = early.extract(stream))
+    for (const auto &[from, bytes] : waiting.mapped())
+      present.onMessage(from, bytes);
+  for (int p = 0; p < size; ++p)
+    if (gone[p] != Gone::No)
+      present.onGone(p, gone[p] == Gone::Killed);
+  return stream;
+}
+
+void Messenger::close(Stream stream) {
+  std::lock_guard lock(mutex);
+  listeners.erase(stream);
+}
+
+void Messenger::hear(int from, Stream stream, std::string bytes) {
+  std::lock_guard lock(mutex);
+  if (const auto found = listeners.find(stream); found != listeners.end())
+    found->second.onMessage(from, bytes);
+  else if (stream >= numOpened)
+    early[stream].emplace_back(from, std::move(bytes));
+}
+
+void Messenger::leave(int process, bool killed) {
+  std::lock_guard lock(mutex);
+  if (gone[process] != Gone::No)
+    return;
+  gone[process] = killed ? Gone::Killed : Gone::SaidSo;
+  for (const auto &[stream, listener] : listeners)
+    listener.onGone(process, killed);
+}
+
+//===----------------------------------------------------------------------===//
+// Meetings
+//===----------------------------------------------------------------------===//
+
+Meetings::Meetings(Messenger &messenger)
+    : messenger(messenger), brought(messenger.size), gone(messenger.size) {
+  Messenger::Listener listener;
+  listener.onMessage = [this](int from, std::string_view bytes) {
+    uint64_t meeting = 0;
+    if (bytes.size() < sizeof(meeting))
+      return;
+    std::memcpy(&meeting, bytes.data(), sizeof(meeting));
+    std::lock_guard lock(mutex);
+    if (meeting >= numHeld)
+      brought[from][meeting] = bytes.substr(sizeof(meeting));
+    wake.notify_all();
+  };
+  listener.onGone = [this](int process, bool) {
+    std::lock_guard lock(mutex);
+    gone[process] = true;
+    wake.notify_all();
+  };
+  stream = messenger.open(std::move(listener));
+}
+
+std::vector<std::string> Meetings::gather(const std::string &own,
+                                          const Patience &patience) {
+  const uint64_t meeting = numHeld;
+  std::string bytes(sizeof(meeting), '\0');
+  std::memcpy(bytes.data(), &meeting, sizeof(meeting));
+  messenger.sendToAll(stream, bytes + own);
+  std::unique_lock lock(mutex);
+  brought[messenger.number][meeting] = own;
+  std::vector<std::string> all(messenger.size);
+  for (int p = 0; p < messenger.size && !all.empty(); ++p)
+    while (true) {
+      if (auto present = brought[p].extract(meeting)) {
+        all[p] = std::move(present.mapped());
+        break;
+      }
+      if (gone[p] || patience.ended()) {
+        all.clear();
+        break;
+      }
+      // Nobody wakes whoever is aborted or has waited long enough.
+      wake.wait_for(lock, std::chrono::milliseconds(5));
+    }
+  ++numHeld;
+  for (auto &waiting : brought)
+    waiting.erase(meeting);
+  return all;
+}
+
+} // namespace penstock::runtime

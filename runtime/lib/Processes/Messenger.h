@@ -1,0 +1,114 @@
+//===- Messenger.h - Messages between the processes of a job ----*- C++ -*-===//
+//
+// Small messages from any process to any other, beside the transfers of a run.
+// They belong to streams, so that what a late process still says about one run
+// is not heard in the next. All that processes agree on is built on this; a
+// connection between processes, MPI or sockets, only carries the messages.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_PROCESSES_MESSENGER_H
+#define PENSTOCK_RUNTIME_PROCESSES_MESSENGER_H
+
+#include "penstock/Runtime/Error.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace penstock::runtime {
+
+using Clock = std::chrono::steady_clock;
+
+/// So many seconds, or no end of time.
+Clock::duration toDuration(double seconds);
+
+/// How long to wait for other processes.
+struct Patience {
+  const std::atomic<bool> *aborted = nullptr; ///< until it is set
+  Clock::time_point end = Clock::time_point::max();
+
+  static Patience of(double seconds);
+  bool ended() const {
+    return (aborted && *aborted) ||
+           (end != Clock::time_point::max() && Clock::now() >= end);
+  }
+};
+
+class Messenger {
+public:
+  using Stream = uint64_t;
+  /// Called one at a time, from a thread of the messenger. May send, but must
+  /// not wait.
+  struct Listener {
+    std::function<void(int from, std::string_view bytes)> onMessage;
+    /// This process sends no more. `killed`: without having said so.
+    std::function<void(int process, bool killed)> onGone;
+  };
+
+  Messenger(int size, int number)
+      : size(size), number(number), gone(size, Gone::No) {}
+  virtual ~Messenger() = default;
+
+  const int size, number;
+
+  /// Sends without waiting.
+  virtual void send(int to, Stream stream, std::string bytes) = 0;
+  void sendToAll(Stream stream, const std::string &bytes);
+
+  /// A new stream; all processes open theirs in the same order. Hears what has
+  /// come for it already, and who has gone.
+  Stream open(Listener listener);
+  /// From now on nobody listens; returns when no call is under way.
+  void close(Stream stream);
+  /// Returns when no call is under way that began before.
+  void settle() { std::lock_guard lock(mutex); }
+
+protected:
+  /// \name Of the thread that hears
+  /// @{
+  void hear(int from, Stream stream, std::string bytes);
+  void leave(int process, bool killed);
+  /// @}
+
+private:
+  enum class Gone : uint8_t { No, SaidSo, Killed };
+
+  std::mutex mutex;
+  std::vector<Gone> gone;
+  Stream numOpened = 0;
+  std::map<Stream, Listener> listeners;
+  /// What has come for streams that are not open yet.
+  std::map<Stream, std::vector<std::pair<int, std::string>>> early;
+};
+
+/// Meetings of all processes, one after the other.
+class Meetings {
+public:
+  explicit Meetings(Messenger &messenger);
+  ~Meetings() { messenger.close(stream); }
+
+  /// What each process has brought, by number; nothing if the patience ended
+  /// before, or one that has not come has gone.
+  std::vector<std::string> gather(const std::string &own,
+                                  const Patience &patience);
+
+private:
+  Messenger &messenger;
+  std::mutex mutex;
+  std::condition_variable wake;
+  uint64_t numHeld = 0;
+  /// Of each process, what it has brought to the present and to later meetings.
+  std::vector<std::map<uint64_t, std::string>> brought;
+  std::vector<bool> gone;
+  Messenger::Stream stream;
+};
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_PROCESSES_MESSENGER_H

@@ -1,0 +1,21 @@
+//===- JobTest.h - The job that a test program is ---------------*- C++ -*-===//
+//
+// For the tests that run as several processes, over MPI or sockets.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef PENSTOCK_RUNTIME_TEST_JOBTEST_H
+#define PENSTOCK_RUNTIME_TEST_JOBTEST_H
+
+#include "penstock/Runtime/Job.h"
+
+namespace penstock::runtime::test {
+
+Job &testJob();
+
+/// A back end for all processes of this job.
+std::unique_ptr<Backend> makeTestBackend(int32_t numRanks);
+
+} // namespace penstock::runtime::test
+
+#endif // PENSTOCK_RUNTIME_TEST_JOBTEST_H
