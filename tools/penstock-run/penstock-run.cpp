@@ -45,6 +45,7 @@ struct Options {
   std::optional<uint64_t> seed;
   std::optional<int32_t> printModel;
   bool checkGradients = false, force = false, json = false;
+  bool replay = false, ncclMemory = false;
 };
 
 /// A printf to a std::string, for lines of output.
@@ -415,6 +416,7 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
   run.force = options.force;
   run.timeout = options.timeout;
   run.callTimeout = options.callTimeout;
+  run.replay = options.replay;
   run.stop = stop;
   // Runs, and keeps the trace if there is an error.
   auto supervise = [&](Recorder &recorder, auto &&start) -> Fault {
@@ -423,6 +425,15 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
       auto made = makeMpiBackend(*job, numRanks);
       if (!made)
         return badInput(made.message());
+      backend = std::move(*made);
+      run.backend = backend.get();
+    }
+    if (options.backend == "cuda") {
+      CudaOptions cuda;
+      cuda.ncclMemory = options.ncclMemory;
+      auto made = makeCudaBackend(numRanks, cuda);
+      if (!made)
+        return Error{ErrorKind::DeviceError, made.message()};
       backend = std::move(*made);
       run.backend = backend.get();
     }
@@ -498,6 +509,9 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
     json["loss"] = {{"first", report.firstLoss}, {"last", report.lastLoss}};
   if (validates)
     json["void_steps"] = report.voidSteps;
+  if (options.replay)
+    json["graph"] = {{"replayed", report.replayFault.empty()},
+                     {"fault", report.replayFault}};
   json["seconds"] = report.seconds;
   json["steps_per_second"] = stepsPerSecond;
   json["bubble_rate"]["measured"] = report.bubbleRate;
@@ -508,6 +522,10 @@ Fault train(const Options &options, std::stop_token stop, MpiJob *job,
   say(format("trained  %lld steps in %.2f s, %.1f steps/s",
              static_cast<long long>(report.steps), report.seconds,
              stepsPerSecond));
+  if (options.replay)
+    say("graph    " + (report.replayFault.empty()
+                           ? std::string("steps were captured and replayed")
+                           : "not used: " + report.replayFault));
   if (validates)
     say(format("void     %lld times a step ran again, because the one before "
                "was amended",
@@ -549,9 +567,9 @@ int run(const Options &options) {
         job = std::move(*started);
       else
         fault = badInput(started.message());
-    } else if (options.backend != "host") {
+    } else if (options.backend != "host" && options.backend != "cuda") {
       fault = badInput("back end '" + options.backend +
-                       "' is unknown; there are: host, mpi");
+                       "' is unknown; there are: host, mpi, cuda");
     }
     if (fault.code == Fine) {
       fault = train(options, stop, job.get(), json);
@@ -600,7 +618,8 @@ static int runTool(int argc, char **argv) {
       ->type_name("FILE.psp");
   app.add_option("--backend", options.backend,
                  "Where the ranks run: host, on the threads of this "
-                 "process, or mpi, in a process each, started by mpirun")
+                 "process, mpi, in a process each, started by mpirun, or cuda, "
+                 "on a GPU each, with NCCL")
       ->capture_default_str();
   app.add_option("--model", options.model, "Model and its keys, see below")
       ->capture_default_str();
@@ -645,6 +664,11 @@ static int runTool(int argc, char **argv) {
                  "Print the model with so many layers as a pipe.model for a "
                  "spec, and end")
       ->type_name("LAYERS");
+  app.add_flag("--graph", options.replay,
+               "Capture a step as a CUDA graph and replay it, if device and "
+               "model can");
+  app.add_flag("--nccl-memory", options.ncclMemory,
+               "With cuda: buffers are memory of NCCL and registered with it");
   app.add_flag("--force", options.force,
                "Run a program that the verifier refuses");
   app.add_flag("--json", options.json, "Print the results as JSON");
