@@ -6,10 +6,6 @@
 
 #include "FamilyPrograms.h"
 #include "MpiTest.h"
-#include "penstock/Runtime/Models.h"
-#include "penstock/Runtime/Run.h"
-
-#include <bit>
 
 using namespace penstock;
 using namespace penstock::runtime;
@@ -20,66 +16,17 @@ namespace {
 
 constexpr int32_t kNumRanks = 4;
 
-/// Number of micro-batches, schedule, whether B is split.
-using Case = std::tuple<int32_t, PlacedFamily, bool>;
-
-class MpiFamilies : public testing::TestWithParam<Case> {
-protected:
-  /// The bits of all losses, and of what this process's rank has at the end.
-  std::vector<uint64_t> train(const Program &program, Backend *backend) {
-    std::vector<uint64_t> bits;
-    RunOptions run;
-    run.backend = backend;
-    run.steps = 3;
-    run.onStep = [&](const StepReport &report) {
-      bits.push_back(std::bit_cast<uint64_t>(report.loss));
-    };
-    run.onFinished = [&](std::span<const Model *const> models) {
-      const int32_t rank = testJob().number();
-      const auto &model = dynamic_cast<const InspectableModel &>(*models[rank]);
-      const Problem &problem = program.problem;
-      for (int32_t s = 0; s < problem.numStages(); ++s)
-        if (const auto ranks = problem.ranksOf(s);
-            std::find(ranks.begin(), ranks.end(), rank) != ranks.end())
-          model.forEachParameter(s, [&](const Parameter &parameter) {
-            for (std::span<const float> values :
-                 {std::span<const float>(parameter.value),
-                  std::span<const float>(parameter.gradient)})
-              for (float value : values)
-                bits.push_back(std::bit_cast<uint32_t>(value));
-          });
-    };
-    auto factory = makeModel(kModel, text.path);
-    EXPECT_TRUE(factory) << factory.message();
-    const ModelFactory capturing = [&](const Program &program, int32_t rank) {
-      auto model = (*factory)(program, rank);
-      if (model)
-        dynamic_cast<InspectableModel &>(**model).captureGradients();
-      return model;
-    };
-    const RunReport report = runProgram(program, capturing, run);
-    EXPECT_TRUE(report) << report.error.message;
-    return bits;
-  }
-
-  const SampleText text;
-};
+class MpiFamilies : public testing::TestWithParam<FamilyCase> {};
 
 TEST_P(MpiFamilies, TrainBitwiseAsOnThreads) {
-  const auto &[m, family, split] = GetParam();
-  Program program = makeOrder(kNumRanks, m, family, split);
-  ASSERT_TRUE(insertTransfers(program));
-  ASSERT_TRUE(planBuffers(program));
-  const auto expected = train(program, nullptr);
+  const Program program = makeFamilyProgram(kNumRanks, GetParam());
+  const std::vector<int32_t> own = {testJob().number()};
+  const auto expected = trainToBits(program, {}, own);
   EXPECT_GT(expected.size(), 100u);
   const auto backend = makeTestBackend(kNumRanks);
-  EXPECT_TRUE(train(program, backend.get()) == expected);
-}
-
-std::string nameOf(const testing::TestParamInfo<Case> &info) {
-  const auto &[m, family, split] = info.param;
-  return "m" + std::to_string(m) + "_" + family.name +
-         (split ? "_split" : "_fused");
+  RunOptions run;
+  run.backend = backend.get();
+  EXPECT_TRUE(trainToBits(program, run, own) == expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(

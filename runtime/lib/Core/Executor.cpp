@@ -437,7 +437,7 @@ bool Executor::runStep(int64_t step) {
   } else {
     issueItems();
   }
-  return endStep("step " + std::to_string(step));
+  return endStep(step);
 }
 
 void Executor::issueItems() {
@@ -473,23 +473,29 @@ void Executor::capture() {
   mode = fault.empty() ? Replays : Issues;
 }
 
-/// Waits for the end of what was issued.
-bool Executor::endStep(const std::string &what) {
-  const std::string place = "rank " + std::to_string(rank) + ", " + what + ": ";
+/// Waits for the end of what was issued; `step` is negative behind the last.
+bool Executor::endStep(int64_t step) {
+  auto fail = [&](ErrorKind kind, const std::string &message) {
+    control.fail({kind,
+                  "rank " + std::to_string(rank) +
+                      (step < 0 ? ", validation of the last step"
+                                : ", step " + std::to_string(step)) +
+                      ": " + message,
+                  {rank}});
+  };
   if (Status idle = device.synchronize(); idle) {
     Working working(*this);
     try {
       model.endStep();
     } catch (...) {
-      control.fail({ErrorKind::ModelError,
-                    place + "the model threw: " + describeCurrentException(),
-                    {rank}});
+      fail(ErrorKind::ModelError,
+           "the model threw: " + describeCurrentException());
     }
   } else if (!control.failed()) {
     Error error = transport.check();
     if (!error || error.kind == ErrorKind::Aborted)
       error = {ErrorKind::DeviceError, idle.message()};
-    control.fail({error.kind, place + error.message, {rank}});
+    fail(error.kind, error.message);
   }
   inStep = false;
   return !control.failed();
@@ -505,7 +511,7 @@ bool Executor::runValidation() {
     device.enqueue(item.queue, [this, &item](void *nativeQueue) {
       runItem(item, nativeQueue);
     });
-    if (!endStep("validation of the last step"))
+    if (!endStep(-1))
       break;
     inStep = true;
   }

@@ -106,9 +106,9 @@ std::string Recorder::pack(int32_t r) const {
   };
   add(rank.step.load());
   for (int64_t i = 0; i < numSteps; ++i)
-    for (const Stamps &stamps :
-         currentStep(r) % numSteps == i ? rowOf(r, currentStep(r))
-                                        : rank.rows[i])
+    for (const Stamps &stamps : currentStep(r) % numSteps == i
+                                    ? rowOf(r, currentStep(r))
+                                    : rank.rows[i])
       for (const auto *time :
            {&stamps.enqueued, &stamps.started, &stamps.ended})
         add(time->load(kRelaxed));

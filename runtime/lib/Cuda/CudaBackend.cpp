@@ -16,9 +16,8 @@ class Meeting {
 public:
   explicit Meeting(int32_t numRanks) : brought(numRanks) {}
 
-  Result<std::vector<std::string>> exchange(int32_t rank,
-                                            const std::string &own,
-                                            std::stop_token stop) {
+  Result<std::vector<std::string>>
+  exchange(int32_t rank, const std::string &own, std::stop_token stop) {
     std::unique_lock lock(mutex);
     brought[rank] = own;
     const uint64_t round = numRounds;
@@ -67,8 +66,8 @@ public:
         std::make_unique<CudaDevice>(gpus[rank], options.ncclMemory));
   }
   Result<std::unique_ptr<Transport>> makeTransport(int32_t rank) override {
-    return std::unique_ptr<Transport>(std::make_unique<NcclTransport>(
-        gpus[rank], rank, numRanks, options));
+    return std::unique_ptr<Transport>(
+        std::make_unique<NcclTransport>(gpus[rank], rank, numRanks, options));
   }
   std::vector<int32_t> localRanks() const override {
     return options.localRanks;
@@ -90,8 +89,8 @@ Result<std::unique_ptr<Backend>> makeCudaBackend(int32_t numRanks,
   if (code == cudaSuccess && numGpus == 0)
     code = cudaErrorNoDevice;
   if (code != cudaSuccess)
-    return Failure{cudaError("back end 'cuda': cudaGetDeviceCount", code)
-                       .message};
+    return Failure{
+        cudaError("back end 'cuda': cudaGetDeviceCount", code).message};
   return std::unique_ptr<Backend>(
       std::make_unique<CudaBackend>(numRanks, options, numGpus));
 }

@@ -53,8 +53,8 @@ NcclTransport::addMessage(std::vector<Message> &messages, const CommKey &key,
       ends[{key, sends ? rank : other, sends ? other : rank}].emplace_back(
           inst);
   end.bytes = bytes;
-  return messages.emplace_back(
-      Message{&comms[key], sends, other, 0, nullptr, std::max<size_t>(bytes, 1)});
+  return messages.emplace_back(Message{&comms[key], sends, other, 0, nullptr,
+                                       std::max<size_t>(bytes, 1)});
 }
 
 Result<uint32_t> NcclTransport::addGroup(std::span<const Transfer> members) {
@@ -78,9 +78,8 @@ Result<uint32_t> NcclTransport::addGroup(std::span<const Transfer> members) {
   Operation &operation = operations.emplace_back();
   for (const Transfer &member : members) {
     const Instruction &inst = *member.instruction;
-    Message &message =
-        addMessage(operation.messages, {inst.comm, false}, inst,
-                   inst.op == Op::Send, inst.peer, inst.bytes);
+    Message &message = addMessage(operation.messages, {inst.comm, false}, inst,
+                                  inst.op == Op::Send, inst.peer, inst.bytes);
     if (inst.bytes > 0)
       message.data = member.data;
   }
@@ -114,10 +113,12 @@ Result<uint32_t> NcclTransport::addCollective(const Instruction &inst,
 
 namespace {
 /// A value as bytes, and back.
-template <typename T> void append(std::string &bytes, const T &value) {
+template <typename T>
+void append(std::string &bytes, const T &value) {
   bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
 }
-template <typename T> T take(std::string_view &bytes) {
+template <typename T>
+T take(std::string_view &bytes) {
   T value{};
   const size_t size = std::min(bytes.size(), sizeof(value));
   std::memcpy(&value, bytes.data(), size);
@@ -138,10 +139,9 @@ struct ChannelDigest {
 static uint64_t digestOf(const std::vector<Instruction> &ends) {
   uint64_t hash = 14695981039346656037u; // FNV-1a, by words
   for (const Instruction &end : ends)
-    for (uint64_t word :
-         {uint64_t(isTransfer(end.op) ? Op::Send : end.op),
-          uint64_t(end.payload), uint64_t(end.stage), uint64_t(end.microbatch),
-          uint64_t(end.bytes)})
+    for (uint64_t word : {uint64_t(isTransfer(end.op) ? Op::Send : end.op),
+                          uint64_t(end.payload), uint64_t(end.stage),
+                          uint64_t(end.microbatch), uint64_t(end.bytes)})
       hash = (hash ^ word) * 1099511628211u;
   return hash;
 }
@@ -162,10 +162,10 @@ static Error compareAny(const Instruction &from, int32_t source,
                                      " values meets one of " +
                                      numValues(from.bytes)};
   }
-  return {ErrorKind::Mismatch,
-          "rank " + std::to_string(source) + "'s " + quoted(from) +
-              " meets rank " + std::to_string(destination) + "'s " +
-              quoted(to)};
+  return {ErrorKind::Mismatch, "rank " + std::to_string(source) + "'s " +
+                                   quoted(from) + " meets rank " +
+                                   std::to_string(destination) + "'s " +
+                                   quoted(to)};
 }
 
 Result<std::vector<std::string>>
@@ -243,14 +243,14 @@ Error NcclTransport::compareAll(const std::vector<ChannelKey> &suspects) {
     std::array<std::vector<Instruction>, 2> sides;
     for (size_t side : {0, 1}) {
       std::string_view &bytes = rest[side ? key.destination : key.source];
-      sides[side].resize(std::min(take<size_t>(bytes),
-                                  bytes.size() / sizeof(Instruction)));
+      sides[side].resize(
+          std::min(take<size_t>(bytes), bytes.size() / sizeof(Instruction)));
       for (Instruction &end : sides[side])
         end = take<Instruction>(bytes);
     }
     for (size_t i = 0; i < std::min(sides[0].size(), sides[1].size()); ++i)
-      if (Error error = compareAny(sides[0][i], key.source, sides[1][i],
-                                   key.destination))
+      if (Error error =
+              compareAny(sides[0][i], key.source, sides[1][i], key.destination))
         return error;
   }
   return {};
@@ -261,7 +261,8 @@ Error NcclTransport::compareAll(const std::vector<ChannelKey> &suspects) {
 //===----------------------------------------------------------------------===//
 
 /// Calls what uses NCCL, under the lock, unless the transport is aborted.
-template <typename Fn> Error NcclTransport::alone(Fn &&fn) {
+template <typename Fn>
+Error NcclTransport::alone(Fn &&fn) {
   Error error;
   {
     std::lock_guard lock(inside);
@@ -284,8 +285,10 @@ Error NcclTransport::goesOn() const {
   if (Clock::now() < deadline)
     return {};
   return {ErrorKind::Timeout,
-          "rank " + std::to_string(rank) + " waits for NCCL to connect to, or "
-          "part from, rank(s) " + others + " for more than " +
+          "rank " + std::to_string(rank) +
+              " waits for NCCL to connect to, or "
+              "part from, rank(s) " +
+              others + " for more than " +
               formatRounded(options.connectTimeout) +
               " s; see whether they run, and what NCCL_DEBUG=INFO says",
           {rank}};
@@ -316,9 +319,9 @@ Error NcclTransport::connect(const ProgramHash &hash) {
     ChannelSet all;
     if (Error error = compare(hash, all))
       return error;
-    deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                  std::chrono::duration<double>(
-                                      options.connectTimeout));
+    deadline = Clock::now() +
+               std::chrono::duration_cast<Clock::duration>(
+                   std::chrono::duration<double>(options.connectTimeout));
     if (Error error = allocate())
       return error;
     if (Error error = makeComms(all))
@@ -417,10 +420,10 @@ Error NcclTransport::makeComms(const ChannelSet &all) {
     if (Error error = settle(comm.handle, "ncclCommInitRankConfig", code))
       return error;
     if (gpu->registered)
-      if (Error error = settle(
-              comm.handle, "ncclCommRegister",
-              ncclCommRegister(comm.handle, gpu->registered,
-                               gpu->registeredBytes, &comm.registration)))
+      if (Error error = settle(comm.handle, "ncclCommRegister",
+                               ncclCommRegister(comm.handle, gpu->registered,
+                                                gpu->registeredBytes,
+                                                &comm.registration)))
         return error;
   }
   for (Operation &operation : operations)
@@ -438,8 +441,8 @@ int NcclTransport::Comm::peer(int32_t rank) const {
 /// NCCL connects two ranks when they first meet, and holds their hosts until
 /// then. So all that ever meet do so now, in both directions, in groups that
 /// are the same on both sides. Where a rank has many peers there are several
-/// groups, which all ranks form alike: the pairs are dealt in their order, and a
-/// rank's next group begins when one is full.
+/// groups, which all ranks form alike: the pairs are dealt in their order, and
+/// a rank's next group begins when one is full.
 Error NcclTransport::connectPairs(Comm &comm, const CommKey &key,
                                   const ChannelSet &all) {
   std::set<std::pair<int32_t, int32_t>> pairs;
@@ -521,11 +524,10 @@ Error NcclTransport::runGroup(std::span<const Message> messages,
   for (const Message &message : messages) {
     comm = message.comm->handle;
     call = message.sends ? "ncclSend" : "ncclRecv";
-    code = message.sends
-               ? ncclSend(message.data, message.bytes, ncclInt8, message.peer,
-                          comm, queue)
-               : ncclRecv(message.data, message.bytes, ncclInt8, message.peer,
-                          comm, queue);
+    code = message.sends ? ncclSend(message.data, message.bytes, ncclInt8,
+                                    message.peer, comm, queue)
+                         : ncclRecv(message.data, message.bytes, ncclInt8,
+                                    message.peer, comm, queue);
     if (code != ncclSuccess && code != ncclInProgress)
       break;
   }
@@ -581,16 +583,15 @@ Error NcclTransport::runCollective(Operation &operation, cudaStream_t queue) {
   const size_t size = operation.values.size_bytes();
   const bool adds = operation.numRanks > 0, first = adds && operation.isFirst;
   if (adds)
-    if (Error error = copy(first ? static_cast<void *>(operation.host)
-                                 : operation.device,
-                           operation.values.data(), size))
+    if (Error error =
+            copy(first ? static_cast<void *>(operation.host) : operation.device,
+                 operation.values.data(), size))
       return error;
   if (Error error = exchangeAll(operation.messages))
     return error;
   if (first) {
-    if (Error error =
-            copy(operation.host + operation.values.size(), operation.device,
-                 size * (operation.numRanks - 1)))
+    if (Error error = copy(operation.host + operation.values.size(),
+                           operation.device, size * (operation.numRanks - 1)))
       return error;
     if (const cudaError_t code =
             cudaLaunchHostFunc(queue, addValues, &operation);
@@ -630,9 +631,9 @@ Error NcclTransport::check() {
 
 Error NcclTransport::disconnect() {
   return alone([&]() -> Error {
-    deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                  std::chrono::duration<double>(
-                                      options.connectTimeout));
+    deadline = Clock::now() +
+               std::chrono::duration_cast<Clock::duration>(
+                   std::chrono::duration<double>(options.connectTimeout));
     for (auto &[key, comm] : comms) {
       if (!comm.handle)
         continue;

@@ -89,7 +89,8 @@ private:
   Message &addMessage(std::vector<Message> &messages, const CommKey &comm,
                       const Instruction &inst, bool sends, int32_t other,
                       int64_t bytes);
-  template <typename Fn> Error alone(Fn &&fn);
+  template <typename Fn>
+  Error alone(Fn &&fn);
   Result<std::vector<std::string>> exchange(const std::string &own);
   Error compare(const ProgramHash &hash, ChannelSet &all);
   Error compareAll(const std::vector<ChannelKey> &suspects);

@@ -3,8 +3,8 @@
 // A back end makes the device and the transport of each rank that this process
 // runs. `host` runs all ranks in one process: a queue is a thread, transfers
 // are copies between the ranks' arenas under strict rendezvous. `mpi` runs one
-// rank in each process of an MPI job, with the same queues. `cuda` runs ranks on
-// GPUs: a queue is a stream, transfers are NCCL's.
+// rank in each process of an MPI job, with the same queues. `cuda` runs ranks
+// on GPUs: a queue is a stream, transfers are NCCL's.
 //
 //===----------------------------------------------------------------------===//
 
@@ -124,8 +124,8 @@ struct CudaOptions {
 
 /// Devices `cuda` and transports `nccl`. Serves one run. Fails when this build
 /// has no CUDA, or this machine no GPU.
-Result<std::unique_ptr<Backend>> makeCudaBackend(int32_t numRanks,
-                                                 const CudaOptions &options = {});
+Result<std::unique_ptr<Backend>>
+makeCudaBackend(int32_t numRanks, const CudaOptions &options = {});
 
 } // namespace penstock::runtime
 

@@ -23,7 +23,8 @@ namespace penstock::runtime {
 using Event = uint32_t;
 
 /// The device of one rank. All calls come from one thread at a time, except
-/// `abort`, which any thread may call, and `stamp`, which is called inside work.
+/// `abort`, which any thread may call, and `stamp`, which is called inside
+/// work.
 class Device {
 public:
   /// One piece of work. `nativeQueue` is what Model and Transport get: a

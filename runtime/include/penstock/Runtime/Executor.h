@@ -119,7 +119,7 @@ private:
   Error checkDevice() const;
   void issueItems();
   void capture();
-  bool endStep(const std::string &what);
+  bool endStep(int64_t step);
   void runItem(const Item &item, void *nativeQueue);
   void fail(Error error);
   void call(const Instruction &inst, const ActionContext &context);
