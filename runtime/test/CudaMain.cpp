@@ -18,15 +18,17 @@ std::unique_ptr<Backend> makeTestBackend(int32_t numRanks) {
   return std::move(*makeCudaBackend(numRanks));
 }
 
+/// What tests have given to queues: a graph may call it again.
+static std::deque<std::function<void()>> given;
+static std::mutex givenMutex;
+
 void atQueue(void *nativeQueue, std::function<void()> fn) {
+  std::lock_guard lock(givenMutex);
+  given.push_back(std::move(fn));
   cudaLaunchHostFunc(
       static_cast<cudaStream_t>(nativeQueue),
-      [](void *data) {
-        const std::unique_ptr<std::function<void()>> fn(
-            static_cast<std::function<void()> *>(data));
-        (*fn)();
-      },
-      new std::function<void()>(std::move(fn)));
+      [](void *data) { (*static_cast<std::function<void()> *>(data))(); },
+      &given.back());
 }
 
 void IssuingModel::issue(Op op, const ActionContext &context) {
@@ -106,7 +108,10 @@ ModelFactory makeIssuing(ModelFactory factory, bool replays) {
 
 namespace {
 class Machine final : public testing::EmptyTestEventListener {
-  void OnTestStart(const testing::TestInfo &) override { standin::reset(); }
+  void OnTestStart(const testing::TestInfo &) override {
+    standin::reset();
+    given.clear();
+  }
   void OnTestEnd(const testing::TestInfo &) override {
     EXPECT_EQ(standin::findings(), "");
     EXPECT_EQ(standin::leaks(), "");

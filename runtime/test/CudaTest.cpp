@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -498,7 +500,10 @@ TEST(CudaFaults, StopEndsTheRun) {
 TEST(CudaFaults, LossThatIsNotFiniteEndsAll) {
   Hooks hooks;
   hooks.onLoss = [](double) { return std::numeric_limits<double>::infinity(); };
-  runToError(makeGPipe(2, 1), ErrorKind::NotFinite, hooks);
+  const Error error =
+      runToError(makeGPipe(2, 1), ErrorKind::NotFinite, hooks);
+  EXPECT_TRUE(contains(error.message, "rank 1, step 0: the loss of "
+                                      "micro-batch 0 is infinite"));
 }
 
 TEST(CudaFaults, BrokenGpuEndsTheRun) {
@@ -582,9 +587,10 @@ TEST_P(CudaInjection, EveryErrorIsTyped) {
       else
         standin::fail(function, n, cudaErrorUnknown);
       const RunReport report = run();
-      if (standin::hasFailed() && report)
+      if (standin::hasFailed() && report) {
         EXPECT_TRUE(tolerant.contains(function) || capture.contains(function) ||
                     !report.replayFault.empty());
+      }
       if (report.error) {
         EXPECT_EQ(name(report.error.kind), name(ErrorKind::DeviceError))
             << report.error.message;
