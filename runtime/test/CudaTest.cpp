@@ -500,8 +500,7 @@ TEST(CudaFaults, StopEndsTheRun) {
 TEST(CudaFaults, LossThatIsNotFiniteEndsAll) {
   Hooks hooks;
   hooks.onLoss = [](double) { return std::numeric_limits<double>::infinity(); };
-  const Error error =
-      runToError(makeGPipe(2, 1), ErrorKind::NotFinite, hooks);
+  const Error error = runToError(makeGPipe(2, 1), ErrorKind::NotFinite, hooks);
   EXPECT_TRUE(contains(error.message, "rank 1, step 0: the loss of "
                                       "micro-batch 0 is infinite"));
 }

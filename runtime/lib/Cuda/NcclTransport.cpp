@@ -403,10 +403,10 @@ Error NcclTransport::makeComms(const ChannelSet &all) {
   std::vector<std::string_view> rest(said->begin(), said->end());
   for (const auto &[key, ranks] : members) {
     const auto id = take<ncclUniqueId>(rest[*ranks.begin()]);
-    const auto found = comms.find(key);
-    if (found == comms.end())
+    // Those of channels of which only the other side knows, too.
+    if (!ranks.contains(rank))
       continue;
-    Comm &comm = found->second;
+    Comm &comm = comms[key];
     comm.ranks.assign(ranks.begin(), ranks.end());
     others.clear();
     for (int32_t other : comm.ranks)
