@@ -10,6 +10,9 @@ set(PENSTOCK_SANITIZE "" CACHE STRING
 set(PENSTOCK_ENABLE_MPI AUTO CACHE STRING
     "Build the transport mpi: AUTO (if MPI is found), ON or OFF")
 set_property(CACHE PENSTOCK_ENABLE_MPI PROPERTY STRINGS AUTO ON OFF)
+set(PENSTOCK_ENABLE_CUDA AUTO CACHE STRING
+    "Build the CUDA/NCCL back end: AUTO (if both are found), ON or OFF")
+set_property(CACHE PENSTOCK_ENABLE_CUDA PROPERTY STRINGS AUTO ON OFF)
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -42,5 +45,33 @@ if(NOT PENSTOCK_ENABLE_MPI STREQUAL "OFF")
     message(FATAL_ERROR "PENSTOCK_ENABLE_MPI is ${PENSTOCK_ENABLE_MPI}, but no "
       "MPI was found: install libopenmpi-dev, or set PENSTOCK_ENABLE_MPI to "
       "AUTO or OFF")
+  endif()
+endif()
+
+# Sets PENSTOCK_WITH_CUDA, and makes CUDA::cudart and NCCL::NCCL, and
+# Penstock::CudaHeaders for what is linked with another implementation of both:
+# the stand-in of the tests. No compiler for CUDA is needed for that.
+set(PENSTOCK_WITH_CUDA OFF)
+if(NOT PENSTOCK_ENABLE_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit 12.4 QUIET)
+  find_path(NCCL_INCLUDE_DIR nccl.h
+    HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{NCCL_HOME}/include)
+  find_library(NCCL_LIBRARY nccl
+    HINTS ${CUDAToolkit_LIBRARY_DIR} $ENV{NCCL_HOME}/lib)
+  if(CUDAToolkit_FOUND AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+    set(PENSTOCK_WITH_CUDA ON)
+    add_library(PenstockCudaHeaders INTERFACE)
+    add_library(Penstock::CudaHeaders ALIAS PenstockCudaHeaders)
+    target_include_directories(PenstockCudaHeaders SYSTEM INTERFACE
+      ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
+    add_library(NCCL::NCCL UNKNOWN IMPORTED)
+    set_target_properties(NCCL::NCCL PROPERTIES
+      IMPORTED_LOCATION ${NCCL_LIBRARY}
+      INTERFACE_INCLUDE_DIRECTORIES ${NCCL_INCLUDE_DIR})
+  elseif(NOT PENSTOCK_ENABLE_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "PENSTOCK_ENABLE_CUDA is ${PENSTOCK_ENABLE_CUDA}, but "
+      "CUDA (12.4 or later) or NCCL was not found: install them, set "
+      "CUDAToolkit_ROOT and NCCL_HOME, or set PENSTOCK_ENABLE_CUDA to AUTO or "
+      "OFF")
   endif()
 endif()

@@ -3,12 +3,15 @@
 // One suite for all back ends. It speaks only the interfaces; a back end joins
 // by a line at the end of the file. Where the ranks are in several processes,
 // all of them run each test alike, and what concerns a rank of another process
-// does nothing.
+// does nothing. Where work issues, what a test wants to run on a queue is
+// issued to it.
 //
 //===----------------------------------------------------------------------===//
 
-#ifdef PENSTOCK_TEST_JOB
+#if defined(PENSTOCK_TEST_JOB)
 #include "JobTest.h"
+#elif defined(PENSTOCK_TEST_CUDA)
+#include "CudaTest.h"
 #endif
 #include "TestPrograms.h"
 
@@ -26,6 +29,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
+#ifndef PENSTOCK_TEST_CUDA
+/// Inside work: calls the function when the queue gets there.
+void atQueue(void *, const std::function<void()> &fn) { fn(); }
+#endif
+
 struct BackendKind {
   const char *name;
   std::unique_ptr<Backend> (*make)(int32_t numRanks);
@@ -35,15 +43,20 @@ struct BackendKind {
 class Running {
 public:
   Running() = default;
-  explicit Running(std::future<Error> result) : result(std::move(result)) {}
+  explicit Running(std::future<Error> result, Transport *transport)
+      : result(std::move(result)), transport(transport) {}
   bool ended() const {
     return result.valid() && result.wait_for(0s) == std::future_status::ready;
   }
   /// Waits; there is no error of another process.
-  Error get() { return result.valid() ? result.get() : Error(); }
+  Error get() {
+    Error error = result.valid() ? result.get() : Error();
+    return error || !transport ? error : transport->check();
+  }
 
 private:
   std::future<Error> result;
+  Transport *transport = nullptr; ///< who may know more of it
 };
 
 class Conformance : public testing::TestWithParam<BackendKind> {
@@ -121,24 +134,35 @@ protected:
     connected = true;
     std::vector<Running> results;
     for (int32_t r : backend->localRanks())
-      results.emplace_back(std::async(std::launch::async, [=, this] {
-        return transports[r]->connect(hashes[r]);
-      }));
+      results.emplace_back(
+          std::async(std::launch::async,
+                     [=, this] { return transports[r]->connect(hashes[r]); }),
+          nullptr);
     return results;
   }
   /// Runs an operation as work of a queue. What is registered comes before.
+  /// Some transports find out when they connect what others find when they run.
   Running start(int32_t rank, uint32_t id, unsigned queue = 0) {
     if (!connected) {
-      for (Running &running : connect({{1, 2}, {1, 2}}))
-        EXPECT_FALSE(running.get());
+      connectFaults.resize(kNumRanks);
+      std::vector<Running> running = connect({{1, 2}, {1, 2}});
+      for (size_t i = 0; i < running.size(); ++i)
+        connectFaults[backend->localRanks()[i]] = running[i].get();
     }
     if (!here(rank))
       return {};
     auto promise = std::make_shared<std::promise<Error>>();
-    devices[rank]->enqueue(queue, [=, this](void *nativeQueue) {
-      promise->set_value(transports[rank]->run(id, nativeQueue));
-    });
-    return Running(promise->get_future());
+    if (connectFaults[rank])
+      promise->set_value(connectFaults[rank]);
+    else
+      devices[rank]->enqueue(queue, [=, this](void *nativeQueue) {
+        Error error = transports[rank]->run(id, nativeQueue);
+        if (error)
+          promise->set_value(error);
+        else
+          atQueue(nativeQueue, [=] { promise->set_value({}); });
+      });
+    return Running(promise->get_future(), transports[rank].get());
   }
   /// Waits for an error of any of these, in any process.
   Error faultOf(std::vector<Running> &all) {
@@ -181,6 +205,7 @@ protected:
   std::vector<std::byte *> arenas;
   std::vector<std::unique_ptr<Instruction>> kept;
   bool connected = false;
+  std::vector<Error> connectFaults;
 };
 
 //===----------------------------------------------------------------------===//
@@ -198,7 +223,9 @@ TEST_P(Conformance, ArenaIsAlignedAndZero) {
 TEST_P(Conformance, QueueRunsInOrder) {
   std::vector<int> order;
   for (int i = 0; i < 1000; ++i) // more than the queue is deep
-    ownDevice().enqueue(0, [&order, i](void *) { order.push_back(i); });
+    ownDevice().enqueue(0, [&order, i](void *queue) {
+      atQueue(queue, [&order, i] { order.push_back(i); });
+    });
   ASSERT_TRUE(ownDevice().synchronize());
   ASSERT_EQ(order.size(), 1000u);
   for (int i = 0; i < 1000; ++i)
@@ -210,13 +237,16 @@ TEST_P(Conformance, EventOrdersTwoQueues) {
   const Event event = device.addEvent();
   for (int round = 0; round < 20; ++round) {
     int value = 0, seen = -1; // no lock: the event must order them
-    device.enqueue(0, [&](void *) {
-      std::this_thread::sleep_for(100us);
-      value = round + 1;
+    device.enqueue(0, [&](void *queue) {
+      atQueue(queue, [&] {
+        std::this_thread::sleep_for(100us);
+        value = round + 1;
+      });
     });
     device.record(0, event);
     device.wait(1, event);
-    device.enqueue(1, [&](void *) { seen = value; });
+    device.enqueue(1,
+                   [&](void *queue) { atQueue(queue, [&] { seen = value; }); });
     ASSERT_TRUE(device.synchronize());
     EXPECT_EQ(seen, round + 1);
   }
@@ -227,9 +257,11 @@ TEST_P(Conformance, EventCoversOnlyWhatWasBefore) {
   const Event event = device.addEvent();
   std::promise<void> go;
   device.record(0, event);
-  device.enqueue(0, [&](void *) { go.get_future().wait(); });
+  device.enqueue(
+      0, [&](void *queue) { atQueue(queue, [&] { go.get_future().wait(); }); });
   device.wait(1, event);
-  device.enqueue(1, [&](void *) { go.set_value(); });
+  device.enqueue(1,
+                 [&](void *queue) { atQueue(queue, [&] { go.set_value(); }); });
   EXPECT_TRUE(device.synchronize());
 }
 
@@ -237,7 +269,7 @@ TEST_P(Conformance, EventThatWasNotRecordedHoldsNobody) {
   Device &device = ownDevice();
   bool ran = false;
   device.wait(1, device.addEvent());
-  device.enqueue(1, [&](void *) { ran = true; });
+  device.enqueue(1, [&](void *queue) { atQueue(queue, [&] { ran = true; }); });
   EXPECT_TRUE(device.synchronize());
   EXPECT_TRUE(ran);
 }
@@ -245,13 +277,75 @@ TEST_P(Conformance, EventThatWasNotRecordedHoldsNobody) {
 TEST_P(Conformance, StampsGrowInQueueOrder) {
   Device &device = ownDevice();
   std::atomic<int64_t> first = 0, second = 0;
-  device.enqueue(0, [&](void *queue) { device.stamp(queue, first); });
+  std::atomic<uint64_t> count = 0;
+  device.enqueue(0, [&](void *queue) { device.stamp(queue, first, count); });
   device.enqueue(0, [&](void *queue) {
-    std::this_thread::sleep_for(1ms);
-    device.stamp(queue, second);
+    atQueue(queue, [] { std::this_thread::sleep_for(1ms); });
+    device.stamp(queue, second, count);
   });
   ASSERT_TRUE(device.synchronize());
   EXPECT_GE(second - first, 1'000'000);
+  EXPECT_EQ(count, 2u);
+}
+
+TEST_P(Conformance, StampsAreSeenWhileTheQueueHangs) {
+  Device &device = ownDevice();
+  std::atomic<int64_t> before = 0, behind = 0;
+  std::atomic<uint64_t> count = 0;
+  std::promise<void> go;
+  device.enqueue(0, [&](void *queue) {
+    device.stamp(queue, before, count);
+    atQueue(queue, [&] { go.get_future().wait(); });
+    device.stamp(queue, behind, count);
+  });
+  while (count == 0)
+    std::this_thread::sleep_for(1ms);
+  EXPECT_NE(before, 0);
+  EXPECT_EQ(behind, 0);
+  EXPECT_EQ(count, 1u);
+  go.set_value();
+  ASSERT_TRUE(device.synchronize());
+  EXPECT_EQ(count, 2u);
+}
+
+TEST_P(Conformance, CaptureReplaysOrFails) {
+  Device &device = ownDevice();
+  const Event event = device.addEvent();
+  std::vector<int> order;
+  auto append = [&](unsigned queue, int value) {
+    device.enqueue(queue, [&order, value](void *native) {
+      atQueue(native, [&order, value] { order.push_back(value); });
+    });
+  };
+  if (!device.issuesWork()) {
+    const Status status = device.capture([&] { append(0, 1); });
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.message(), "this device has no graphs");
+    EXPECT_TRUE(order.empty());
+    return;
+  }
+  std::atomic<int64_t> time = 0;
+  std::atomic<uint64_t> count = 0;
+  const Status status = device.capture([&] {
+    append(0, 1);
+    device.record(0, event);
+    device.wait(1, event);
+    append(1, 2);
+    device.record(1, event);
+    device.wait(0, event);
+    append(0, 3);
+    device.enqueue(0, [&](void *queue) { device.stamp(queue, time, count); });
+  });
+  ASSERT_TRUE(status) << status.message();
+  EXPECT_TRUE(order.empty());
+  for (uint64_t round = 1; round <= 3; ++round) {
+    time = 0;
+    device.replay();
+    ASSERT_TRUE(device.synchronize());
+    EXPECT_NE(time, 0);
+    EXPECT_EQ(count, round);
+  }
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 1, 2, 3, 1, 2, 3}));
 }
 
 TEST_P(Conformance, ExceptionInWorkFailsTheDevice) {
@@ -261,7 +355,7 @@ TEST_P(Conformance, ExceptionInWorkFailsTheDevice) {
   device.enqueue(0, [](void *) { throw std::runtime_error("out of ink"); });
   device.record(0, event);
   device.wait(1, event);
-  device.enqueue(1, [&](void *) { ran = true; });
+  device.enqueue(1, [&](void *queue) { atQueue(queue, [&] { ran = true; }); });
   const Status status = device.synchronize();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.message(), "work on a queue threw: out of ink");
@@ -273,16 +367,19 @@ TEST_P(Conformance, AbortEndsWaitsAndSkipsWork) {
   const Event event = device.addEvent();
   std::promise<void> go;
   std::atomic<bool> ran = false;
-  device.enqueue(0, [&](void *) { go.get_future().wait(); });
+  device.enqueue(
+      0, [&](void *queue) { atQueue(queue, [&] { go.get_future().wait(); }); });
   device.record(0, event);
   device.wait(1, event);
-  device.enqueue(1, [&](void *) { ran = true; });
+  device.enqueue(1, [&](void *queue) { atQueue(queue, [&] { ran = true; }); });
   device.abort();
   go.set_value();
   const Status status = device.synchronize();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.message(), "the device was aborted");
-  EXPECT_FALSE(ran);
+  // A native queue keeps what it has got.
+  EXPECT_EQ(ran, device.issuesWork());
+  device.enqueue(0, [](void *) { FAIL() << "work after the abort"; });
 }
 
 //===----------------------------------------------------------------------===//
@@ -486,9 +583,14 @@ TEST_P(Conformance, ConnectComparesPrograms) {
   abortTransports();
 }
 
+#if defined(PENSTOCK_TEST_JOB) || defined(PENSTOCK_TEST_CUDA)
 #ifdef PENSTOCK_TEST_JOB
+constexpr const char *kName = PENSTOCK_TEST_JOB;
+#else
+constexpr const char *kName = "cuda";
+#endif
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
-                         testing::Values(BackendKind{PENSTOCK_TEST_JOB, makeTestBackend}),
+                         testing::Values(BackendKind{kName, makeTestBackend}),
                          [](const auto &info) { return info.param.name; });
 #else
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance,

@@ -11,11 +11,13 @@
 
 #include "Support/Families.h"
 #include "penstock/Lowering/Lowering.h"
+#include "penstock/Runtime/Models.h"
 
 #include <gtest/gtest.h>
 
 #include <unistd.h>
 
+#include <bit>
 #include <filesystem>
 #include <fstream>
 
@@ -67,6 +69,76 @@ inline Program makeOrder(int32_t p, int32_t m,
     splitBackward(program);
   appendSteps(program);
   return program;
+}
+
+/// Number of micro-batches, schedule, whether B is split.
+using FamilyCase = std::tuple<int32_t, penstock::test::PlacedFamily, bool>;
+
+inline std::string nameOf(const testing::TestParamInfo<FamilyCase> &info) {
+  const auto &[m, family, split] = info.param;
+  return "m" + std::to_string(m) + "_" + family.name +
+         (split ? "_split" : "_fused");
+}
+
+/// A program for kModel.
+inline Program makeFamilyProgram(int32_t p, const FamilyCase &family) {
+  const auto &[m, schedule, split] = family;
+  Program program = makeOrder(p, m, schedule, split);
+  EXPECT_TRUE(insertTransfers(program));
+  EXPECT_TRUE(planBuffers(program));
+  return program;
+}
+
+/// How the models that come from makeModel are made and found again.
+struct ModelWrapper {
+  std::function<ModelFactory(ModelFactory)> wrap = [](ModelFactory factory) {
+    return factory;
+  };
+  std::function<const Model &(const Model &)> unwrap =
+      [](const Model &model) -> const Model & { return model; };
+};
+
+/// Trains a model for three steps. The bits of all losses, of what these ranks
+/// have at the end, and the number of void steps.
+inline std::vector<uint64_t> trainToBits(const Program &program, RunOptions run,
+                                         std::vector<int32_t> ranks,
+                                         const ModelWrapper &wrapper = {},
+                                         const std::string &model = kModel) {
+  const SampleText text;
+  std::vector<uint64_t> bits;
+  run.steps = 3;
+  run.onStep = [&](const StepReport &report) {
+    bits.push_back(std::bit_cast<uint64_t>(report.loss));
+  };
+  run.onFinished = [&](std::span<const Model *const> models) {
+    const Problem &problem = program.problem;
+    for (int32_t rank : ranks) {
+      const auto &own =
+          dynamic_cast<const InspectableModel &>(wrapper.unwrap(*models[rank]));
+      for (int32_t s = 0; s < problem.numStages(); ++s)
+        if (const auto owners = problem.ranksOf(s);
+            std::find(owners.begin(), owners.end(), rank) != owners.end())
+          own.forEachParameter(s, [&](const Parameter &parameter) {
+            for (std::span<const float> values :
+                 {std::span<const float>(parameter.value),
+                  std::span<const float>(parameter.gradient)})
+              for (float value : values)
+                bits.push_back(std::bit_cast<uint32_t>(value));
+          });
+    }
+  };
+  auto factory = makeModel(model, text.path);
+  EXPECT_TRUE(factory) << factory.message();
+  const ModelFactory capturing = [&](const Program &program, int32_t rank) {
+    auto made = (*factory)(program, rank);
+    if (made)
+      dynamic_cast<InspectableModel &>(**made).captureGradients();
+    return made;
+  };
+  const RunReport report = runProgram(program, wrapper.wrap(capturing), run);
+  EXPECT_TRUE(report) << report.error.message;
+  bits.push_back(report.voidSteps);
+  return bits;
 }
 
 } // namespace penstock::runtime::test

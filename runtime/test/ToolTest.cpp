@@ -242,7 +242,7 @@ TEST_F(RunTool, UnknownModelAndBackEnd) {
   EXPECT_EQ(run(file + " --model=gpt-9"), 2);
   EXPECT_TRUE(says("unknown model 'gpt-9'; the known models are: byte-lm"));
   EXPECT_EQ(run(file + " --backend=tpu"), 2);
-  EXPECT_TRUE(says("back end 'tpu' is unknown; there are: host, mpi"));
+  EXPECT_TRUE(says("back end 'tpu' is unknown; there are: host, mpi, cuda"));
 }
 
 TEST_F(RunTool, OptionsOutOfRange) {
@@ -390,18 +390,46 @@ TEST_F(RunTool, SecondSignalKills) {
 TEST_F(RunTool, MemoryThatDoesNotSufficeIsAnError) {
   std::ofstream(path("huge")) << "text";
   std::filesystem::resize_file(path("huge"), uint64_t(8) << 30); // sparse
-  const std::string limited = "--help >/dev/null; ulimit -v 200000; "
+  // Most of it is address space of NCCL, which does not count.
+  const std::string limited = "--help >/dev/null; ulimit -v 450000; "
                               "exec " PENSTOCK_RUN " ";
   EXPECT_EQ(run(limited + write(compile(2)) + " --text=" + path("huge")), 2);
   EXPECT_TRUE(says("its 8589934592 bytes do not fit into memory; take a "
                    "shorter text"));
   // The recorder of so many instructions and steps.
-  const std::string file = write(compile(2, false, {}, 1000));
+  const std::string file = write(compile(2, false, {}, 3000));
   EXPECT_EQ(run(limited + arguments(file) + " --trace-steps=1000 --json"), 1);
   EXPECT_TRUE(says("\"kind\": \"out-of-memory\""));
   EXPECT_TRUE(says("penstock-run: out of memory"));
 }
 #endif
+
+TEST_F(RunTool, CudaNeedsAGpu) {
+  const std::string command = "CUDA_VISIBLE_DEVICES= " PENSTOCK_RUN " " +
+                              write(compile(2)) +
+                              " --model=none --backend=cuda --json";
+  EXPECT_EQ(shell(command), 1);
+#ifdef PENSTOCK_WITH_CUDA
+  EXPECT_TRUE(says("penstock-run: back end 'cuda': cudaGetDeviceCount: "));
+  EXPECT_TRUE(says("; use a machine with an NVIDIA GPU and its driver, or the "
+                   "back end 'host'"));
+#else
+  EXPECT_TRUE(
+      says("penstock-run: back end 'cuda' is not built in; install CUDA "
+           "and NCCL and configure with -DPENSTOCK_ENABLE_CUDA=ON"));
+#endif
+  EXPECT_TRUE(says("\"kind\": \"device-error\""));
+}
+
+TEST_F(RunTool, GraphThatCannotBeIsSaid) {
+  const std::string command = write(compile(2)) + " --model=none --graph";
+  EXPECT_EQ(run(command), 0) << output;
+  EXPECT_TRUE(says("graph    not used: rank 0: this device has no graphs\n"));
+  EXPECT_EQ(run(command + " --json"), 0) << output;
+  const auto json = nlohmann::json::parse(output);
+  EXPECT_EQ(json["graph"]["replayed"], false);
+  EXPECT_EQ(json["graph"]["fault"], "rank 0: this device has no graphs");
+}
 
 #ifndef PENSTOCK_MPIRUN
 TEST_F(RunTool, MpiIsNotBuiltIn) {

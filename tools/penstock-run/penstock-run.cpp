@@ -48,6 +48,7 @@ struct Options {
   bool checkGradients = false, force = false, json = false;
   /// Of ranks in several processes; without `where`: all in this one, or MPI.
   Rendezvous rendezvous;
+  bool replay = false, ncclMemory = false;
 };
 
 /// A printf to a std::string, for lines of output.
@@ -439,6 +440,7 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
   run.force = options.force;
   run.timeout = options.timeout;
   run.callTimeout = options.callTimeout;
+  run.replay = options.replay;
   run.stop = stop;
   // Runs, and keeps the trace if there is an error.
   auto supervise = [&](Recorder &recorder, auto &&start) -> Fault {
@@ -447,6 +449,15 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
       auto made = job->makeBackend(numRanks);
       if (!made)
         return badInput(made.message());
+      backend = std::move(*made);
+      run.backend = backend.get();
+    }
+    if (options.backend == "cuda") {
+      CudaOptions cuda;
+      cuda.ncclMemory = options.ncclMemory;
+      auto made = makeCudaBackend(numRanks, cuda);
+      if (!made)
+        return Error{ErrorKind::DeviceError, made.message()};
       backend = std::move(*made);
       run.backend = backend.get();
     }
@@ -522,6 +533,9 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
     json["loss"] = {{"first", report.firstLoss}, {"last", report.lastLoss}};
   if (validates)
     json["void_steps"] = report.voidSteps;
+  if (options.replay)
+    json["graph"] = {{"replayed", report.replayFault.empty()},
+                     {"fault", report.replayFault}};
   json["seconds"] = report.seconds;
   json["steps_per_second"] = stepsPerSecond;
   json["bubble_rate"]["measured"] = report.bubbleRate;
@@ -532,6 +546,10 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
   say(format("trained  %lld steps in %.2f s, %.1f steps/s",
              static_cast<long long>(report.steps), report.seconds,
              stepsPerSecond));
+  if (options.replay)
+    say("graph    " + (report.replayFault.empty()
+                           ? std::string("steps were captured and replayed")
+                           : "not used: " + report.replayFault));
   if (validates)
     say(format("void     %lld times a step ran again, because the one before "
                "was amended",
@@ -557,9 +575,14 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
 Fault startJob(const Options &options, std::unique_ptr<Job> &job) {
   const std::string &where = options.rendezvous.where;
   const bool isMpi = options.backend == "mpi";
-  if (!isMpi && options.backend != "host")
+  const bool isCuda = options.backend == "cuda";
+  if (!isMpi && !isCuda && options.backend != "host")
     return badInput("back end '" + options.backend +
-                    "' is unknown; there are: host, mpi");
+                    "' is unknown; there are: host, mpi, cuda");
+  if (isCuda && !where.empty())
+    return badInput(
+        "the ranks of --backend=cuda are all in one process so far; "
+        "leave --rendezvous out");
   if (isMpi && !where.empty() && where != "mpi")
     return badInput("the processes of --backend=mpi meet through MPI, not by "
                     "--rendezvous=" +
@@ -569,9 +592,9 @@ Fault startJob(const Options &options, std::unique_ptr<Job> &job) {
                     "processes; say where they meet with --rendezvous");
   if (!isMpi && where.empty())
     return {};
-  Result<std::unique_ptr<Job>> started = isMpi || where == "mpi"
-                                             ? makeMpiJob()
-                                             : makeSocketJob(options.rendezvous);
+  Result<std::unique_ptr<Job>> started =
+      isMpi || where == "mpi" ? makeMpiJob()
+                              : makeSocketJob(options.rendezvous);
   if (!started)
     return badInput(started.message());
   job = std::move(*started);
@@ -644,7 +667,8 @@ static int runTool(int argc, char **argv) {
   app.add_option("--backend", options.backend,
                  "Where the ranks run: host, on the threads of this "
                  "process or, with --rendezvous, in a process each, connected "
-                 "by sockets; or mpi, in a process each, started by mpirun")
+                 "by sockets; mpi, in a process each, started by mpirun; or "
+                 "cuda, on a GPU each, with NCCL")
       ->capture_default_str();
   Rendezvous &rendezvous = options.rendezvous;
   rendezvous.where.clear();
@@ -658,9 +682,10 @@ static int runTool(int argc, char **argv) {
                  "Number of this process; else that of torchrun (RANK), Open "
                  "MPI or Slurm")
       ->type_name("N");
-  app.add_option("--world-size", rendezvous.size,
-                 "Number of processes; else that of torchrun (WORLD_SIZE), Open "
-                 "MPI or Slurm")
+  app.add_option(
+         "--world-size", rendezvous.size,
+         "Number of processes; else that of torchrun (WORLD_SIZE), Open "
+         "MPI or Slurm")
       ->type_name("N");
   app.add_option("--run-id", rendezvous.runId,
                  "Processes with another one are refused; else that of "
@@ -718,6 +743,11 @@ static int runTool(int argc, char **argv) {
                  "Print the model with so many layers as a pipe.model for a "
                  "spec, and end")
       ->type_name("LAYERS");
+  app.add_flag("--graph", options.replay,
+               "Capture a step as a CUDA graph and replay it, if device and "
+               "model can");
+  app.add_flag("--nccl-memory", options.ncclMemory,
+               "With cuda: buffers are memory of NCCL and registered with it");
   app.add_flag("--force", options.force,
                "Run a program that the verifier refuses");
   app.add_flag("--json", options.json, "Print the results as JSON");

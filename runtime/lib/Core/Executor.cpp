@@ -271,8 +271,37 @@ Error Executor::addQueues() {
   return {};
 }
 
-Error Executor::prepare(double secondsPerUnit) {
+/// What needs host work on the queues.
+Error Executor::checkDevice() const {
+  if (!device.issuesWork())
+    return {};
+  auto refuse = [&](const std::string &why) {
+    return Error{ErrorKind::NotSupported,
+                 "rank " + std::to_string(rank) + ": " + why,
+                 {rank}};
+  };
+  if (!model.issues())
+    return refuse("the model computes on the host, but this device needs one "
+                  "that gives its work to a native queue; take another model, "
+                  "or a back end with devices 'host'");
+  if (program.problem.postValidation)
+    return refuse("the program has post-validation, which this device does not "
+                  "support: the state of a batch is in host memory; compile "
+                  "without post_validation");
+  if (pace > 0)
+    return refuse("this device cannot pace what it runs; leave the pace away, "
+                  "or take a back end with devices 'host'");
+  return {};
+}
+
+Error Executor::prepare(double secondsPerUnit, bool replays) {
   pace = secondsPerUnit;
+  if (Error error = checkDevice())
+    return error;
+  if (replays) {
+    mode = WillCapture;
+    recorder.keepInPlace(rank); // stamps that are replayed go there
+  }
   offsets = slotOffsets(program.ranks[rank]);
   auto memory = device.allocateArena(offsets.back());
   if (!memory)
@@ -394,6 +423,24 @@ bool Executor::runStep(int64_t step) {
            {rank}});
     }
   });
+  // The first step warms up what makes itself when it is first used, which a
+  // capture may not allow.
+  if (mode == MayCapture)
+    capture();
+  else if (mode == WillCapture)
+    mode = MayCapture;
+  if (mode == Replays) {
+    const int64_t time = now();
+    for (size_t i = 0; i < instructions.size(); ++i)
+      row[i].enqueued.store(time, std::memory_order_relaxed);
+    device.replay();
+  } else {
+    issueItems();
+  }
+  return endStep(step);
+}
+
+void Executor::issueItems() {
   for (const Item &item : items) {
     for (uint32_t w = 0; w < item.numWaits; ++w)
       device.wait(item.queue, items[waits[item.firstWait + w]].event);
@@ -406,12 +453,50 @@ bool Executor::runStep(int64_t step) {
     if (item.records)
       device.record(item.queue, item.event);
   }
-  Status idle = device.synchronize();
-  if (!idle && !control.failed())
-    control.fail({ErrorKind::DeviceError,
-                  "rank " + std::to_string(rank) + ", step " +
-                      std::to_string(step) + ": " + idle.message(),
+}
+
+/// Captures a step; the mode says what has become of it. Both ends of a
+/// transfer must be captured, or neither.
+void Executor::capture() {
+  std::string own;
+  if (!model.canReplay()) {
+    own = "the calls of the model cannot be replayed";
+  } else {
+    Working working(*this);
+    mode = Captures;
+    Status status = device.capture([this] { issueItems(); });
+    own = !fault.empty() ? fault : status ? "" : status.message();
+  }
+  if (!own.empty())
+    own = "rank " + std::to_string(rank) + ": " + own;
+  fault = transport.agree(own);
+  mode = fault.empty() ? Replays : Issues;
+}
+
+/// Waits for the end of what was issued; `step` is negative behind the last.
+bool Executor::endStep(int64_t step) {
+  auto fail = [&](ErrorKind kind, const std::string &message) {
+    control.fail({kind,
+                  "rank " + std::to_string(rank) +
+                      (step < 0 ? ", validation of the last step"
+                                : ", step " + std::to_string(step)) +
+                      ": " + message,
                   {rank}});
+  };
+  if (Status idle = device.synchronize(); idle) {
+    Working working(*this);
+    try {
+      model.endStep();
+    } catch (...) {
+      fail(ErrorKind::ModelError,
+           "the model threw: " + describeCurrentException());
+    }
+  } else if (!control.failed()) {
+    Error error = transport.check();
+    if (!error || error.kind == ErrorKind::Aborted)
+      error = {ErrorKind::DeviceError, idle.message()};
+    fail(error.kind, error.message);
+  }
   inStep = false;
   return !control.failed();
 }
@@ -426,14 +511,9 @@ bool Executor::runValidation() {
     device.enqueue(item.queue, [this, &item](void *nativeQueue) {
       runItem(item, nativeQueue);
     });
-    Status idle = device.synchronize();
-    if (!idle && !control.failed())
-      control.fail({ErrorKind::DeviceError,
-                    "rank " + std::to_string(rank) +
-                        ", validation of the last step: " + idle.message(),
-                    {rank}});
-    if (control.failed())
+    if (!endStep(-1))
       break;
+    inStep = true;
   }
   inStep = false;
   return !control.failed();
@@ -496,48 +576,51 @@ void Executor::readLosses(std::span<double> losses) {
       losses[mb] = model.loss(mb);
 }
 
+/// Ends the run, or the capture.
+void Executor::fail(Error error) {
+  if (mode != Captures)
+    control.fail(std::move(error));
+  else if (fault.empty())
+    fault = std::move(error.message);
+}
+
 void Executor::runItem(const Item &item, void *nativeQueue) {
   switch (item.kind) {
   case Item::Calls:
     for (uint32_t i = item.first; i < item.first + item.count; ++i) {
-      Working working(*this);
       const Instruction &inst = instructions[i];
-      device.stamp(nativeQueue, row[i].started);
+      device.stamp(nativeQueue, row[i].started, callsStarted);
       const auto start = Clock::now();
       ActionContext context = contexts[i];
       context.queue = nativeQueue;
       try {
         call(inst, context);
       } catch (...) {
-        control.fail(at(i, ErrorKind::ModelError,
-                        "the model threw: " + describeCurrentException()));
-        return;
+        return fail(at(i, ErrorKind::ModelError,
+                       "the model threw: " + describeCurrentException()));
       }
       if (pace > 0 && isAction(inst.op))
         control.sleepUntil(start +
                            toNanoseconds(durationOf(program.problem, inst) *
                                          item.share * pace));
-      device.stamp(nativeQueue, row[i].ended);
+      device.stamp(nativeQueue, row[i].ended, callsEnded);
     }
     break;
   case Item::Transfers:
-    device.stamp(nativeQueue, row[item.first].started);
-    if (Error error = transport.run(item.transport, nativeQueue)) {
-      control.fail(at(item.first, error.kind, error.message));
-      return;
-    }
+    device.stamp(nativeQueue, row[item.first].started, othersStarted);
+    if (Error error = transport.run(item.transport, nativeQueue))
+      return fail(at(item.first, error.kind, error.message));
     if (item.pace.count() > 0) {
       Working working(*this);
       control.sleepUntil(Clock::now() + item.pace);
     }
-    device.stamp(nativeQueue, row[item.first].ended);
+    device.stamp(nativeQueue, row[item.first].ended, othersEnded);
     break;
   case Item::Nothing:
-    device.stamp(nativeQueue, row[item.first].started);
-    device.stamp(nativeQueue, row[item.first].ended);
+    device.stamp(nativeQueue, row[item.first].started, othersStarted);
+    device.stamp(nativeQueue, row[item.first].ended, othersEnded);
     break;
   }
-  ended.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Executor::call(const Instruction &inst, const ActionContext &context) {
@@ -557,8 +640,9 @@ void Executor::call(const Instruction &inst, const ActionContext &context) {
   case Op::Validate:
     return validate();
   default:
-    return program.problem.postValidation ? tryStep(inst.stage)
-                                          : model.optimizerStep(inst.stage);
+    return program.problem.postValidation
+               ? tryStep(inst.stage)
+               : model.issueStep(inst.stage, context.queue);
   }
 }
 

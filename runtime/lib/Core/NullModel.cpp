@@ -7,6 +7,8 @@ namespace penstock::runtime {
 namespace {
 class NullModel final : public Model {
 public:
+  bool issues() const override { return true; }
+  bool canReplay() const override { return true; }
   void beginStep(int64_t) override {}
   void forward(const ActionContext &) override {}
   void backward(const ActionContext &) override {}

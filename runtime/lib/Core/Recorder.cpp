@@ -36,21 +36,41 @@ Recorder::Recorder(const Program &program, unsigned numSteps)
   }
 }
 
-Stamps *Recorder::beginStep(int32_t rank, int64_t step) {
-  std::vector<Stamps> &row = ranks[rank].rows[rowOf(step)];
+/// What is in one row goes to another.
+static void copy(const std::vector<Stamps> &from, std::vector<Stamps> &to) {
+  for (size_t i = 0; i < from.size(); ++i) {
+    to[i].enqueued.store(from[i].enqueued.load(kRelaxed), kRelaxed);
+    to[i].started.store(from[i].started.load(kRelaxed), kRelaxed);
+    to[i].ended.store(from[i].ended.load(kRelaxed), kRelaxed);
+  }
+}
+
+void Recorder::keepInPlace(int32_t rank) {
+  ranks[rank].present =
+      std::vector<Stamps>(program.ranks[rank].instructions.size());
+}
+
+Stamps *Recorder::beginStep(int32_t r, int64_t step) {
+  Rank &rank = ranks[r];
+  const int64_t last = currentStep(r);
+  const bool inPlace = !rank.present.empty();
+  if (inPlace && last >= 0)
+    copy(rank.present, rank.rows[last % numSteps]);
+  std::vector<Stamps> &row =
+      inPlace ? rank.present : rank.rows[step % numSteps];
   for (Stamps &stamps : row) {
     stamps.enqueued.store(0, kRelaxed);
     stamps.started.store(0, kRelaxed);
     stamps.ended.store(0, kRelaxed);
   }
-  ranks[rank].step.store(step, std::memory_order_release);
+  rank.step.store(step, std::memory_order_release);
   return row.data();
 }
 
 RankStep Recorder::endStep(int32_t r, int64_t step, bool measure) {
   Rank &rank = ranks[r];
   const auto &instructions = program.ranks[r].instructions;
-  const std::vector<Stamps> &row = rank.rows[rowOf(step)];
+  const std::vector<Stamps> &row = rowOf(r, step);
   int64_t first = std::numeric_limits<int64_t>::max(), last = 0, busy = 0;
   for (size_t i = 0; i < instructions.size(); ++i) {
     const Instruction &inst = instructions[i];
@@ -121,9 +141,10 @@ static void take(std::string_view &bytes, std::vector<Stamps> &row) {
 std::string Recorder::pack(int32_t r) const {
   const Rank &rank = ranks[r];
   std::string bytes;
-  append(bytes, rank.step.load());
-  for (const std::vector<Stamps> &row : rank.rows)
-    append(bytes, row);
+  const int64_t step = currentStep(r);
+  append(bytes, step);
+  for (int64_t i = 0; i < numSteps; ++i)
+    append(bytes, step % numSteps == i ? rowOf(r, step) : rank.rows[i]);
   for (const Cost &cost : rank.costs)
     append(bytes, cost);
   return bytes;
@@ -142,7 +163,7 @@ std::string Recorder::packStep(int32_t r) const {
   const int64_t step = currentStep(r);
   std::string bytes;
   append(bytes, step);
-  append(bytes, ranks[r].rows[rowOf(std::max<int64_t>(0, step))]);
+  append(bytes, rowOf(r, std::max<int64_t>(0, step)));
   return bytes;
 }
 
@@ -154,7 +175,7 @@ bool Recorder::unpackStep(int32_t r, std::string_view bytes) {
   const auto step = take<int64_t>(bytes);
   if (step < -1)
     return false;
-  take(bytes, rank.rows[rowOf(std::max<int64_t>(0, step))]);
+  take(bytes, rank.rows[std::max<int64_t>(0, step) % numSteps]);
   rank.step.store(step);
   return true;
 }
@@ -230,7 +251,7 @@ void Recorder::writeTrace(std::ostream &os) const {
   const auto numRanks = static_cast<int32_t>(ranks.size());
   for (int32_t r = 0; r < numRanks; ++r)
     for (int64_t step = firstStep(r); step <= currentStep(r); ++step)
-      for (const Stamps &stamps : ranks[r].rows[rowOf(step)])
+      for (const Stamps &stamps : rowOf(r, step))
         if (stamps.enqueued)
           origin = std::min<int64_t>(origin, stamps.enqueued);
   auto us = [&](int64_t time) {

@@ -191,7 +191,8 @@ struct LocalRank {
 
 static Error prepareRank(LocalRank &rank, const Program &program,
                          const ModelFactory &makeModel, Backend &backend,
-                         double pace, Recorder &recorder, RunControl &control) {
+                         const RunOptions &options, Recorder &recorder,
+                         RunControl &control) {
   const int32_t r = rank.number;
   auto fail = [&](ErrorKind kind, const std::string &message) {
     return Error{kind, "rank " + std::to_string(r) + ": " + message, {r}};
@@ -216,7 +217,7 @@ static Error prepareRank(LocalRank &rank, const Program &program,
   rank.executor =
       std::make_unique<Executor>(program, r, *rank.device, *rank.transport,
                                  *rank.model, recorder, control);
-  if (Error error = rank.executor->prepare(pace))
+  if (Error error = rank.executor->prepare(options.pace, options.replay))
     return error;
   control.devices.push_back(rank.device.get());
   control.transports.push_back(rank.transport.get());
@@ -255,8 +256,8 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     ranks.emplace_back().number = r;
   for (LocalRank &rank : ranks)
     if (!report.error)
-      report.error = prepareRank(rank, program, makeModel, backend,
-                                 options.pace, recorder, control);
+      report.error = prepareRank(rank, program, makeModel, backend, options,
+                                 recorder, control);
   if ((report.error = agree(peers, std::move(report.error))))
     return report;
 
@@ -290,9 +291,8 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     std::vector<const Executor *> watched;
     for (LocalRank &rank : ranks)
       watched.push_back(rank.executor.get());
-    Watchdog watchdog(
-        program, std::move(watched), recorder, control, options.timeout,
-        options.callTimeout, std::move(others));
+    Watchdog watchdog(program, std::move(watched), recorder, control,
+                      options.timeout, options.callTimeout, std::move(others));
     std::stop_callback stop(options.stop, [&] {
       control.fail({ErrorKind::Aborted, "the run was stopped by its caller"});
     });
@@ -391,8 +391,10 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
           add(r, step, timing);
         }
       }
-      if (problem.postValidation)
-        rank.executor->runValidation();
+      if (problem.postValidation && !rank.executor->runValidation())
+        return;
+      if (Error error = rank.transport->disconnect())
+        control.fail(std::move(error));
     };
     std::vector<std::thread> threads;
     try {
@@ -407,6 +409,7 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
       thread.join();
     // All ranks count the same.
     report.voidSteps = numVoid[ranks.front().number];
+    report.replayFault = ranks.front().executor->replayFault();
     if (peers)
       peers->stop(control.failed());
   }

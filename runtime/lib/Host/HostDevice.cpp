@@ -88,10 +88,12 @@ void HostDevice::wait(unsigned index, Event event) {
   }
 }
 
-void HostDevice::stamp(void *, std::atomic<int64_t> &time) {
+void HostDevice::stamp(void *, std::atomic<int64_t> &time,
+                       std::atomic<uint64_t> &count) {
   time.store(std::chrono::steady_clock::now().time_since_epoch() /
                  std::chrono::nanoseconds(1),
              std::memory_order_release);
+  count.fetch_add(1);
 }
 
 void HostDevice::runQueue(Queue &queue) {

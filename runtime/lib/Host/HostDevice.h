@@ -31,7 +31,8 @@ public:
   void enqueue(unsigned queue, Work work) override;
   void record(unsigned queue, Event event) override;
   void wait(unsigned queue, Event event) override;
-  void stamp(void *nativeQueue, std::atomic<int64_t> &time) override;
+  void stamp(void *nativeQueue, std::atomic<int64_t> &time,
+             std::atomic<uint64_t> &count) override;
   Status synchronize() override;
   void abort() override;
 

@@ -2,10 +2,6 @@
 
 #include "World.h"
 
-#include <algorithm>
-#include <chrono>
-#include <thread>
-
 namespace penstock::runtime {
 
 std::mutex &mpiMutex() {
@@ -20,14 +16,6 @@ Error mpiError(int code) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   return {ErrorKind::DeviceError, "MPI: " + std::string(text, length)};
-}
-
-void backOff(unsigned round) {
-  if (round < 20)
-    std::this_thread::yield();
-  else
-    std::this_thread::sleep_for(
-        std::chrono::microseconds(std::min(round, 200u)));
 }
 
 Error waitAll(std::span<MPI_Request> requests, const Patience &patience) {

@@ -10,6 +10,7 @@
 #ifndef PENSTOCK_RUNTIME_MPI_WORLD_H
 #define PENSTOCK_RUNTIME_MPI_WORLD_H
 
+#include "../Core/BackOff.h"
 #include "../Processes/Messenger.h"
 
 #include <mpi.h>
@@ -30,10 +31,6 @@ Error mpiError(int code);
 /// Waits until all requests have ended; ends with Aborted when the patience
 /// does. Without the lock.
 Error waitAll(std::span<MPI_Request> requests, const Patience &patience);
-
-/// Sleeps the longer the more often nothing happened: a waiting rank must leave
-/// the core to one that works.
-void backOff(unsigned round);
 
 /// Makes a communicator with the processes of another one, whose errors return;
 /// waits for those processes. It lives until MPI_Finalize: to free it would be

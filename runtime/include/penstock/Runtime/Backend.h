@@ -3,7 +3,8 @@
 // A back end makes the device and the transport of each rank that this process
 // runs. `host` runs all ranks in one process: a queue is a thread, transfers
 // are copies between the ranks' arenas under strict rendezvous. Those of a Job
-// run one rank in each of several processes.
+// run one rank in each of several processes. `cuda` runs ranks on GPUs: a queue
+// is a stream, transfers are NCCL's.
 //
 //===----------------------------------------------------------------------===//
 
@@ -85,6 +86,32 @@ public:
 /// Devices `host` and transports `loopback` for ranks 0 .. numRanks - 1 of this
 /// process. Serves one run.
 std::unique_ptr<Backend> makeHostBackend(int32_t numRanks);
+
+/// All ranks meet: returns what each one has brought, by rank. Called alike by
+/// all of them, at start-up and now and then; fails when `stop` is requested
+/// before all have come.
+using Exchange = std::function<Result<std::vector<std::string>>(
+    int32_t rank, const std::string &own, std::stop_token stop)>;
+
+/// How the back end `cuda` runs.
+struct CudaOptions {
+  /// The ranks of this process, ascending; the i-th is on GPU i modulo their
+  /// number. Empty: all ranks.
+  std::vector<int32_t> localRanks;
+  /// How ranks find each other; none: they are all in this process.
+  Exchange exchange;
+  Peers *peers = nullptr; ///< the other processes, if there are any
+  /// Seconds that NCCL may take to connect the ranks, or to part.
+  double connectTimeout = 120;
+  /// Arenas are memory of NCCL and are registered with it, so that transfers
+  /// need no copy. A send is then a rendezvous even where it would not be.
+  bool ncclMemory = false;
+};
+
+/// Devices `cuda` and transports `nccl`. Serves one run. Fails when this build
+/// has no CUDA, or this machine no GPU.
+Result<std::unique_ptr<Backend>>
+makeCudaBackend(int32_t numRanks, const CudaOptions &options = {});
 
 } // namespace penstock::runtime
 

@@ -22,8 +22,9 @@ namespace penstock::runtime {
 /// Names an event of a device.
 using Event = uint32_t;
 
-/// The device of one rank. All calls come from one thread, except `abort`,
-/// which any thread may call, and `stamp`, which is called inside work.
+/// The device of one rank. All calls come from one thread at a time, except
+/// `abort`, which any thread may call, and `stamp`, which is called inside
+/// work.
 class Device {
 public:
   /// One piece of work. `nativeQueue` is what Model and Transport get: a
@@ -32,6 +33,11 @@ public:
   using Work = std::function<void(void *nativeQueue)>;
 
   virtual ~Device() = default;
+
+  /// Whether work issues: then it is called at once, by enqueue, and gives what
+  /// is to be done to the native queue. Else it is called when the queue gets
+  /// to it.
+  virtual bool issuesWork() const { return false; }
 
   /// \name Preparation
   /// @{
@@ -58,16 +64,32 @@ public:
   /// What is enqueued on `queue` from now on starts after the last recorded
   /// occurrence of the event; at once if there is none.
   virtual void wait(unsigned queue, Event event) = 0;
-  /// Inside work: stores the steady clock's time in nanoseconds at which the
-  /// queue gets here.
-  virtual void stamp(void *nativeQueue, std::atomic<int64_t> &time) = 0;
+  /// Inside work: when the queue gets here, stores the steady clock's time in
+  /// nanoseconds and adds 1 to `count`. Both are seen while the step runs: the
+  /// watchdog has nothing else.
+  virtual void stamp(void *nativeQueue, std::atomic<int64_t> &time,
+                     std::atomic<uint64_t> &count) = 0;
   /// Waits until all queues are idle. Fails when the device has failed or was
   /// aborted; then, too, no work runs any more when this returns.
   virtual Status synchronize() = 0;
   /// @}
 
-  /// Ends all waits; work that has not started does not run any more. Not
-  /// during preparation.
+  /// \name A step as one piece
+  /// @{
+
+  /// Calls `issue` and keeps what it enqueues, records and waits for, instead
+  /// of running it. Fails, and keeps nothing, where that is not possible. The
+  /// queues must be idle.
+  virtual Status capture(const std::function<void()> &issue) {
+    (void)issue;
+    return Failure{"this device has no graphs"};
+  }
+  /// Runs what was captured, stamps included.
+  virtual void replay() {}
+  /// @}
+
+  /// Ends all waits; work that has not started does not run any more, but for
+  /// what a native queue has already got. Not during preparation.
   virtual void abort() = 0;
 };
 

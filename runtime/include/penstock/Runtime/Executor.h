@@ -56,8 +56,9 @@ public:
 
   /// Resolves the program: queues, arena, operands, events, transfers. The
   /// program must be well-formed. `pace` stretches every action and transfer to
-  /// its cost times so many seconds; 0: as fast as it goes.
-  Error prepare(double pace);
+  /// its cost times so many seconds; 0: as fast as it goes. `replays`: captures
+  /// the second step, if that is possible, and replays it from then on.
+  Error prepare(double pace, bool replays = false);
 
   /// Issues one step and waits for its end. False when the run has failed.
   bool runStep(int64_t step);
@@ -70,17 +71,24 @@ public:
   /// Behind the last step: what the next one would do to validate it, with the
   /// transfers of that. False when the run has failed.
   bool runValidation();
+  /// Why steps are not replayed; empty: they are, or nobody asked. All ranks
+  /// say the same.
+  const std::string &replayFault() const { return fault; }
 
   /// Model::loss, of the step that has ended, for each micro-batch whose last
   /// stage is on this rank; `losses` has a place for every one. May throw.
   void readLosses(std::span<double> losses);
 
   int32_t rankNumber() const { return rank; }
-  /// Items that have ended since the beginning.
-  uint64_t progress() const { return ended.load(std::memory_order_relaxed); }
+  /// Instructions or groups that have ended since the beginning, by the stamps
+  /// of the device.
+  uint64_t progress() const { return callsEnded.load() + othersEnded.load(); }
   /// True when some queue of this rank works, rather than waits: it is inside a
-  /// call of the model, or paces.
-  bool working() const { return workers.load() != 0; }
+  /// call of the model, or in what that has issued, or paces.
+  bool working() const {
+    const uint64_t numEnded = callsEnded.load(); // before what has started
+    return workers.load() != 0 || callsStarted.load() != numEnded;
+  }
   /// True during runStep.
   bool stepping() const { return inStep.load(); }
 
@@ -108,7 +116,12 @@ private:
   void resolveWaits();
   Error addQueues();
 
+  Error checkDevice() const;
+  void issueItems();
+  void capture();
+  bool endStep(int64_t step);
   void runItem(const Item &item, void *nativeQueue);
+  void fail(Error error);
   void call(const Instruction &inst, const ActionContext &context);
   Error prepareValidation();
   void reduceState();
@@ -126,6 +139,8 @@ private:
   RunControl &control;
 
   double pace = 0;
+  enum { Issues, WillCapture, MayCapture, Captures, Replays } mode = Issues;
+  std::string fault; ///< see replayFault
   std::vector<Item> items;
   std::vector<uint32_t> waits;         ///< items, per item
   std::vector<ActionContext> contexts; ///< per instruction
@@ -150,7 +165,9 @@ private:
   bool hasStepped = false; ///< and the step is not validated yet
   bool isVoid = false;     ///< the present step
   std::vector<Stamps> validationRow;
-  std::atomic<uint64_t> ended = 0;
+  /// Of calls of the model, and of all else.
+  std::atomic<uint64_t> callsStarted = 0, callsEnded = 0;
+  std::atomic<uint64_t> othersStarted = 0, othersEnded = 0;
   std::atomic<uint32_t> workers = 0;
   std::atomic<bool> inStep = false;
 };

@@ -41,6 +41,15 @@ class Model {
 public:
   virtual ~Model() = default;
 
+  /// Whether the calls for actions and steps, which get pointers to memory of
+  /// the device, may give their work to the queue of the context and return at
+  /// once. Devices with native queues (CUDA streams) need that.
+  virtual bool issues() const { return false; }
+  /// Whether what these calls have issued may be captured in one step, and run
+  /// again for others: all that differs between steps is in memory that
+  /// beginStep fills.
+  virtual bool canReplay() const { return false; }
+
   /// A new step begins; `step` counts from 0. The data of (step, microbatch)
   /// must not depend on the rank or on what ran before.
   virtual void beginStep(int64_t step) = 0;
@@ -58,6 +67,14 @@ public:
   /// their micro-batch took. The model keeps them; weightVersions() tells how
   /// many there are.
   virtual void optimizerStep(int32_t stage) = 0;
+  /// The same for a model that issues; `queue` as in ActionContext.
+  virtual void issueStep(int32_t stage, void *queue) {
+    (void)queue;
+    optimizerStep(stage);
+  }
+  /// The step has ended, and the queue is idle: throws what has gone wrong in
+  /// work that was only issued.
+  virtual void endStep() {}
 
   /// The accumulated weight gradients of `stage`, for all_reduce over the ranks
   /// that hold copies of it; at the same place during the whole run. Without

@@ -41,6 +41,9 @@ public:
   /// \name Of the executor of `rank`
   /// @{
 
+  /// Before the first step: the present step of the rank always has the same
+  /// row, so that who writes to it need not be told of a new one.
+  void keepInPlace(int32_t rank);
   /// Opens a row for a new step, in place of the oldest. Only the leader of a
   /// group (see leader()) needs stamps; the others share them.
   Stamps *beginStep(int32_t rank, int64_t step);
@@ -62,7 +65,7 @@ public:
   }
   /// The times of an instruction in a step that is kept.
   const Stamps &stamps(int32_t rank, int64_t step, uint32_t instruction) const {
-    return ranks[rank].rows[rowOf(step)][leader(rank, instruction)];
+    return rowOf(rank, step)[leader(rank, instruction)];
   }
   /// The instruction that the rank has ended last, and its step, in words;
   /// empty: none of those that are kept.
@@ -103,10 +106,16 @@ private:
     std::atomic<int64_t> step = -1;
     std::vector<uint32_t> leader;
     std::vector<std::vector<Stamps>> rows;
-    std::vector<Cost> costs; ///< numStages x 5 actions
+    std::vector<Stamps> present; ///< in place of a row; see keepInPlace
+    std::vector<Cost> costs;     ///< numStages x 5 actions
   };
 
-  size_t rowOf(int64_t step) const { return step % numSteps; }
+  const std::vector<Stamps> &rowOf(int32_t rank, int64_t step) const {
+    const Rank &own = ranks[rank];
+    return !own.present.empty() && step == currentStep(rank)
+               ? own.present
+               : own.rows[step % numSteps];
+  }
   /// First of the kept steps of a rank.
   int64_t firstStep(int32_t rank) const;
 

@@ -40,6 +40,9 @@ struct RunOptions {
   /// Stretches every action to cost times so many seconds, and a transfer to
   /// its link time; 0: as fast as it goes.
   double pace = 0;
+  /// Captures a step as one graph of the device and replays it, if device and
+  /// model can; RunReport::replayFault says why not.
+  bool replay = false;
   /// Called in order, from one thread at a time. Must not throw.
   std::function<void(const StepReport &)> onStep;
   /// Called once, with the error that ends the run, before its threads have
@@ -63,6 +66,7 @@ struct RunReport {
   /// How often a step ran in vain and again, because the validation of the one
   /// before amended it (Problem::postValidation).
   int64_t voidSteps = 0;
+  std::string replayFault; ///< see RunOptions::replay; empty: steps replay
   double firstLoss = 0, lastLoss = 0;
   double seconds = 0;    ///< of all steps
   double bubbleRate = 0; ///< measured, mean over all steps but the first

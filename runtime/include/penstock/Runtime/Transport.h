@@ -48,6 +48,9 @@ public:
                                          std::span<float> values) = 0;
   /// Meets all ranks once, makes all connections and compares the programs.
   virtual Error connect(const ProgramHash &hash) = 0;
+  /// All ranks alike, not inside a step: the first of the texts, by rank, that
+  /// is not empty; empty if all are.
+  virtual std::string agree(const std::string &text) { return text; }
   /// @}
 
   /// Runs what was registered as `id`: the members of a group are posted
@@ -56,7 +59,12 @@ public:
   /// before its receive is there. Ends where host work runs on the queue, else
   /// is issued to `nativeQueue`.
   virtual Error run(uint32_t id, void *nativeQueue) = 0;
+  /// What has gone wrong with what was issued, as far as that is known.
+  virtual Error check() { return {}; }
 
+  /// Behind the last step, all ranks alike: leaves the others in peace. Without
+  /// it the end of a transport is an abort.
+  virtual Error disconnect() { return {}; }
   /// Ends everything that waits, on this rank, with ErrorKind::Aborted.
   virtual void abort() = 0;
 };

@@ -1,0 +1,261 @@
+//===- CudaDevice.cpp - A queue is a stream -------------------------------===//
+
+#include "CudaDevice.h"
+
+#include "../Core/BackOff.h"
+
+#include <chrono>
+
+namespace penstock::runtime {
+
+CudaDevice::~CudaDevice() {
+  // Stamps may be on their way.
+  abort();
+  (void)synchronize();
+  if (graph)
+    cudaGraphExecDestroy(graph);
+  for (cudaEvent_t event : events)
+    cudaEventDestroy(event);
+  for (cudaEvent_t event : joinEvents)
+    cudaEventDestroy(event);
+  if (forkEvent)
+    cudaEventDestroy(forkEvent);
+  for (cudaStream_t queue : queues)
+    cudaStreamDestroy(queue);
+  if (arena && ncclMemory)
+    ncclMemFree(arena);
+  else if (arena)
+    cudaFree(arena);
+}
+
+//===----------------------------------------------------------------------===//
+// Preparation
+//===----------------------------------------------------------------------===//
+
+Result<unsigned> CudaDevice::addQueue(unsigned) {
+  if (!failure.empty()) // of addEvent
+    return Failure{failure};
+  cudaStream_t queue = nullptr;
+  if (!check("cudaSetDevice", rank->bind()) ||
+      !check("cudaStreamCreateWithFlags",
+             cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking)))
+    return Failure{failure};
+  queues.push_back(queue);
+  return static_cast<unsigned>(queues.size() - 1);
+}
+
+Result<cudaEvent_t> CudaDevice::makeEvent() {
+  cudaEvent_t event = nullptr;
+  if (!check("cudaSetDevice", rank->bind()) ||
+      !check("cudaEventCreateWithFlags",
+             cudaEventCreateWithFlags(&event, cudaEventDisableTiming)))
+    return Failure{fault()};
+  return event;
+}
+
+Event CudaDevice::addEvent() {
+  auto event = makeEvent();
+  events.push_back(event ? *event : nullptr);
+  return static_cast<Event>(events.size() - 1);
+}
+
+Result<std::byte *> CudaDevice::allocateArena(int64_t bytes) {
+  const size_t size = std::max<size_t>(bytes, kSlotAlignment);
+  void *memory = nullptr;
+  if (!check("cudaSetDevice", rank->bind()))
+    return Failure{failure};
+  if (ncclMemory) {
+    if (const ncclResult_t code = ncclMemAlloc(&memory, size);
+        code != ncclSuccess)
+      return Failure{ncclError("ncclMemAlloc", code, nullptr).message};
+    rank->registered = static_cast<std::byte *>(memory);
+    rank->registeredBytes = size;
+  } else if (const cudaError_t code = cudaMalloc(&memory, size);
+             code != cudaSuccess) {
+    cudaGetLastError();
+    return Failure{"an arena of " + std::to_string(bytes) +
+                   " bytes: " + describeCuda("cudaMalloc", code)};
+  }
+  arena = static_cast<std::byte *>(memory);
+  // The queues do not wait for the stream that this is on.
+  if (!check("cudaMemset", cudaMemset(memory, 0, size)) ||
+      !check("cudaDeviceSynchronize", cudaDeviceSynchronize()))
+    return Failure{failure};
+  return arena;
+}
+
+//===----------------------------------------------------------------------===//
+// The step
+//===----------------------------------------------------------------------===//
+
+void CudaDevice::fail(std::string why) {
+  if (fault().empty())
+    fault() = std::move(why);
+}
+
+/// Keeps what a call has returned if it is an error.
+bool CudaDevice::check(std::string_view call, cudaError_t code) {
+  if (code == cudaSuccess)
+    return true;
+  cudaGetLastError(); // so that nobody else takes it for his
+  fail(describeCuda(call, code));
+  return false;
+}
+
+/// Whether anything is to be issued yet.
+bool CudaDevice::accepts() {
+  return !aborted && fault().empty() && check("cudaSetDevice", rank->bind());
+}
+
+void CudaDevice::enqueue(unsigned queue, Work work) {
+  if (!accepts())
+    return;
+  try {
+    work(queues[queue]);
+  } catch (...) {
+    return fail("work on a queue threw: " + describeCurrentException());
+  }
+  check("a launch", cudaGetLastError());
+}
+
+void CudaDevice::record(unsigned queue, Event event) {
+  if (accepts())
+    check("cudaEventRecord", cudaEventRecord(events[event], queues[queue]));
+}
+
+void CudaDevice::wait(unsigned queue, Event event) {
+  if (accepts())
+    check("cudaStreamWaitEvent",
+          cudaStreamWaitEvent(queues[queue], events[event], 0));
+}
+
+void CudaDevice::stamp(void *nativeQueue, std::atomic<int64_t> &time,
+                       std::atomic<uint64_t> &count) {
+  if (aborted || !fault().empty())
+    return;
+  Stamp *stamp = nullptr;
+  if (capturing) {
+    stamp = &captured.emplace_back();
+  } else {
+    if (numStamps == stamps.size())
+      stamps.emplace_back();
+    stamp = &stamps[numStamps++];
+  }
+  *stamp = {this, &time, &count};
+  check("cudaLaunchHostFunc",
+        cudaLaunchHostFunc(static_cast<cudaStream_t>(nativeQueue), writeStamp,
+                           stamp));
+}
+
+void CudaDevice::writeStamp(void *data) {
+  const Stamp &stamp = *static_cast<const Stamp *>(data);
+  // After an abort transfers end without having happened.
+  if (stamp.device->aborted)
+    return;
+  stamp.time->store(std::chrono::steady_clock::now().time_since_epoch() /
+                        std::chrono::nanoseconds(1),
+                    std::memory_order_release);
+  stamp.count->fetch_add(1);
+}
+
+/// Whether all queues are; true when CUDA is broken and they will never be.
+bool CudaDevice::isIdle() {
+  for (cudaStream_t queue : queues) {
+    if (isBroken)
+      break;
+    const cudaError_t code = cudaStreamQuery(queue);
+    if (code == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    if (code != cudaSuccess) {
+      // Errors of kernels stay, and end the streams of the process.
+      cudaGetLastError();
+      fail(describeCuda("cudaStreamQuery", code));
+      isBroken = true;
+    }
+  }
+  return true;
+}
+
+Status CudaDevice::synchronize() {
+  if (!check("cudaSetDevice", rank->bind()))
+    return Failure{failure};
+  for (unsigned round = 0; !isIdle(); ++round) {
+    if (aborted || !failure.empty())
+      rank->abortTransport(); // its kernels wait for others
+    else if (Error error = rank->checkTransport();
+             error && error.kind != ErrorKind::Aborted)
+      fail(error.message);
+    backOff(round);
+  }
+  if (failure.empty() && !aborted)
+    if (Error error = rank->checkTransport();
+        error && error.kind != ErrorKind::Aborted)
+      fail(error.message);
+  numStamps = 0;
+  if (!failure.empty())
+    return Failure{failure};
+  if (aborted)
+    return Failure{"the device was aborted"};
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Graphs
+//===----------------------------------------------------------------------===//
+
+/// What comes on the second stream comes after all that is on the first.
+void CudaDevice::order(cudaStream_t first, cudaStream_t second,
+                       cudaEvent_t event) {
+  check("cudaEventRecord", cudaEventRecord(event, first)) &&
+      check("cudaStreamWaitEvent", cudaStreamWaitEvent(second, event, 0));
+}
+
+Status CudaDevice::capture(const std::function<void()> &issue) {
+  if (!accepts() || queues.empty())
+    return Failure{failure.empty() ? "the device was aborted" : failure};
+  capturing = true;
+  captureFault.clear();
+  captured.clear();
+  while (joinEvents.size() + 1 < queues.size() || !forkEvent) {
+    auto event = makeEvent();
+    if (!event)
+      break;
+    if (forkEvent)
+      joinEvents.push_back(*event);
+    else
+      forkEvent = *event;
+  }
+  // Other threads of this process may make calls meanwhile that a capture does
+  // not allow: NCCL's, other ranks, the user's.
+  if (captureFault.empty() &&
+      check("cudaStreamBeginCapture",
+            cudaStreamBeginCapture(queues[0],
+                                   cudaStreamCaptureModeThreadLocal))) {
+    for (size_t q = 1; q < queues.size(); ++q)
+      order(queues[0], queues[q], forkEvent);
+    issue();
+    for (size_t q = 1; q < queues.size(); ++q)
+      order(queues[q], queues[0], joinEvents[q - 1]);
+    cudaGraph_t made = nullptr;
+    if (check("cudaStreamEndCapture", cudaStreamEndCapture(queues[0], &made)) &&
+        captureFault.empty())
+      check("cudaGraphInstantiate", cudaGraphInstantiate(&graph, made, 0));
+    if (made)
+      cudaGraphDestroy(made);
+  }
+  capturing = false;
+  if (!captureFault.empty())
+    return Failure{captureFault};
+  if (aborted)
+    return Failure{"the device was aborted"};
+  return success();
+}
+
+void CudaDevice::replay() {
+  if (accepts())
+    check("cudaGraphLaunch", cudaGraphLaunch(graph, queues[0]));
+}
+
+} // namespace penstock::runtime

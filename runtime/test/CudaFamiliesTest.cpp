@@ -1,0 +1,86 @@
+//===- CudaFamiliesTest.cpp - Every family on streams and NCCL ------------===//
+//
+// Without a GPU: see CudaTest.h.
+//
+//===----------------------------------------------------------------------===//
+
+#include "CudaTest.h"
+#include "FamilyPrograms.h"
+
+using namespace penstock;
+using namespace penstock::runtime;
+using namespace penstock::runtime::test;
+using namespace penstock::test;
+
+namespace {
+
+constexpr int32_t kNumRanks = 4;
+
+class CudaFamilies : public testing::TestWithParam<FamilyCase> {
+protected:
+  static std::vector<uint64_t> train(const Program &program, bool replay,
+                                     const standin::Options &options) {
+    standin::reset(options);
+    std::vector<uint64_t> bits;
+    {
+      const auto backend = makeTestBackend(kNumRanks);
+      RunOptions run;
+      run.backend = backend.get();
+      run.replay = replay;
+      ModelWrapper wrapper;
+      wrapper.wrap = [](ModelFactory factory) { return makeIssuing(factory); };
+      wrapper.unwrap = [](const Model &model) -> const Model & {
+        return dynamic_cast<const IssuingModel &>(model).inner();
+      };
+      bits = trainToBits(program, run, {0, 1, 2, 3}, wrapper);
+    }
+    EXPECT_EQ(standin::findings(), "");
+    EXPECT_EQ(standin::leaks(), "");
+    return bits;
+  }
+};
+
+// Under all that the stand-in can do to a program which is right.
+TEST_P(CudaFamilies, TrainBitwiseAsOnThreads) {
+  const Program program = makeFamilyProgram(kNumRanks, GetParam());
+  const auto expected = trainToBits(program, {}, {0, 1, 2, 3});
+  EXPECT_GT(expected.size(), 100u);
+  using standin::Groups, standin::Queues;
+  standin::Options options;
+  for (bool replay : {false, true})
+    EXPECT_TRUE(train(program, replay, options) == expected) << replay;
+  // The first meetings have all been before, or hosts would wait here.
+  options.firstUse = true;
+  options.groups = Groups::Closure;
+  options.serialHostFunctions = true;
+  EXPECT_TRUE(train(program, true, options) == expected);
+  options.groups = Groups::Plan;
+  options.queues = Queues::Shared;
+  options.connections = 2;
+  options.maxDelay = 20;
+  EXPECT_TRUE(train(program, false, options) == expected);
+  options.groups = Groups::Layered;
+  options.connections = 1;
+  options.maxDelay = 0;
+  EXPECT_TRUE(train(program, false, options) == expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    FusedAndSplit, CudaFamilies,
+    testing::Combine(testing::Values(3, 8),
+                     testing::Values(kNaive, kGPipe, kOneForwardOneBackward,
+                                     kPipeDream, kPipeDream2BW),
+                     testing::Bool()),
+    nameOf);
+INSTANTIATE_TEST_SUITE_P(InOrder, CudaFamilies,
+                         testing::Combine(testing::Values(3, 8),
+                                          testing::ValuesIn(kInOrder),
+                                          testing::Values(false)),
+                         nameOf);
+INSTANTIATE_TEST_SUITE_P(InAnotherOrder, CudaFamilies,
+                         testing::Combine(testing::Values(3, 8),
+                                          testing::ValuesIn(kInAnotherOrder),
+                                          testing::Values(false)),
+                         nameOf);
+
+} // namespace
