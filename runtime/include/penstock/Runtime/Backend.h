@@ -14,8 +14,11 @@
 #include "penstock/Runtime/Device.h"
 #include "penstock/Runtime/Transport.h"
 
+#include <functional>
 #include <limits>
 #include <memory>
+#include <stop_token>
+#include <string>
 #include <vector>
 
 namespace penstock::runtime {
@@ -90,7 +93,7 @@ std::unique_ptr<Backend> makeHostBackend(int32_t numRanks);
 /// All ranks meet: returns what each one has brought, by rank. Called alike by
 /// all of them, at start-up and now and then; fails when `stop` is requested
 /// before all have come.
-using Exchange = std::function<Result<std::vector<std::string>>(
+using ExchangeFn = std::function<Result<std::vector<std::string>>(
     int32_t rank, const std::string &own, std::stop_token stop)>;
 
 /// How the back end `cuda` runs.
@@ -99,7 +102,7 @@ struct CudaOptions {
   /// number. Empty: all ranks.
   std::vector<int32_t> localRanks;
   /// How ranks find each other; none: they are all in this process.
-  Exchange exchange;
+  ExchangeFn exchange;
   Peers *peers = nullptr; ///< the other processes, if there are any
   /// Seconds that NCCL may take to connect the ranks, or to part.
   double connectTimeout = 120;
