@@ -25,7 +25,7 @@ struct Header {
     Text,  ///< `bytes` of a message of the stream `id`
     Ready, ///< a receive is there, with this name and size
     Data,  ///< `bytes` of a send with this name follow
-    Bye,   ///< nothing more comes
+    Bye,   ///< nothing more comes; `bytes` of why, or none
   };
   uint64_t id = 0; ///< of a stream, or of an endpoint: see Mesh::attach
   int64_t bytes = 0;
@@ -97,6 +97,7 @@ private:
     std::string text;
     int64_t left = 0; ///< bytes that are still to come
     bool saidBye = false;
+    Error fault; ///< with that
     bool closed = false; ///< nothing can be read any more
 
     std::mutex writeMutex; ///< of what follows

@@ -33,7 +33,10 @@ public:
         });
   }
   bool endsTogether() const override { return false; }
-  void fail(int) override { static_cast<Mesh &>(messenger()).close(); }
+  void fail(int, const Error &fault) override {
+    messenger().setFault(fault);
+    static_cast<Mesh &>(messenger()).close();
+  }
 
 private:
   const std::string description;

@@ -68,7 +68,7 @@ Status MessageJob::checkRanks(int32_t numRanks, const std::string &launcher,
   const auto all = gather(std::to_string(numRanks),
                           std::numeric_limits<double>::infinity());
   if (all.empty())
-    return Failure{"a process has left the job"};
+    return Failure{meetings.lost().message};
   for (const std::string &text : all)
     if (const int number = std::stoi(text); number != size())
       return Failure{"the program has " + counted(number, "rank") + ", but " +
