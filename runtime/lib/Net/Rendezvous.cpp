@@ -284,7 +284,9 @@ Status Reception::judge(Visitor &visitor) {
   };
   if (hello.size != uint32_t(place.size))
     return failBoth(name + " has been told that the job has " +
-                    counted(hello.size, "process") + ", but process " +
+                    std::to_string(hello.size) +
+                    (hello.size == 1 ? " process" : " processes") +
+                    ", but process " +
                     std::to_string(place.number) + " that it has " +
                     std::to_string(place.size) +
                     "; start all with the same --world-size");
@@ -448,6 +450,7 @@ private:
   const double timeout;
   const Deadline deadline;
   Address target;
+  std::string nonce; ///< of the file
   uint64_t token = 0;
   std::string trouble; ///< of the last try
   Socket first, listener;
@@ -467,7 +470,8 @@ Result<bool> Visit::tryOnce() {
       return false;
     }
     target = contents->address;
-    token = hashOf(place.runId + "\n" + contents->nonce);
+    nonce = contents->nonce;
+    token = hashOf(place.runId + "\n" + nonce);
   }
   const auto describe = [&](const std::string &what) {
     return "process 0 does not answer at " + target.str() + " (" + place.where +
@@ -507,6 +511,14 @@ Result<bool> Visit::readReply() {
   Reply reply;
   char *bytes = reinterpret_cast<char *>(&reply);
   const Deadline last = deadline + kGrace;
+  // Process 0 answers when all are there. Meanwhile the file may turn out to be
+  // an old one.
+  while (!place.path.empty() &&
+         !first.waitToRead(std::min(last, Clock::now() + 200ms)) &&
+         Clock::now() < last)
+    if (auto contents = readFile(place.path);
+        contents && contents->nonce != nonce)
+      return fail("'" + place.path + "' was an old one");
   // Before all of it: what is no penstock-run may send less.
   Status status = first.read({bytes, 8}, last);
   if (status && std::memcmp(reply.magic, kMagic, 8))
@@ -519,7 +531,9 @@ Result<bool> Visit::readReply() {
                 std::to_string(reply.version) +
                 " of the protocol, this process version " +
                 std::to_string(kVersion) + "; use the same build everywhere");
-  if (status && reply.length <= kMaxText) {
+  if (status && reply.length > kMaxText)
+    status = Failure{"its answer is too long"};
+  if (status) {
     table.resize(reply.length);
     status = first.read(table, last);
   }

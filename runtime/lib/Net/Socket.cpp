@@ -102,6 +102,10 @@ static bool waitFor(int fd, short events, Deadline deadline) {
   }
 }
 
+bool Socket::waitToRead(Deadline deadline) const {
+  return waitFor(fd, POLLIN, deadline);
+}
+
 Status Socket::write(std::string_view bytes, Deadline deadline) const {
   while (!bytes.empty()) {
     const ssize_t size = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
