@@ -488,7 +488,8 @@ TEST_P(Conformance, ConnectComparesPrograms) {
 
 #ifdef PENSTOCK_TEST_JOB
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
-                         testing::Values(BackendKind{PENSTOCK_TEST_JOB, makeTestBackend}),
+                         testing::Values(BackendKind{PENSTOCK_TEST_JOB,
+                                                     makeTestBackend}),
                          [](const auto &info) { return info.param.name; });
 #else
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance,

@@ -29,10 +29,10 @@ public:
   using Clock = std::chrono::steady_clock;
   struct Member {
     pid_t pid = 0;
-    int fd = -1;        ///< of its output
-    std::string output; ///< of both streams, so far
+    int fd = -1;             ///< of its output
+    std::string output;      ///< of both streams, so far
     Clock::time_point spoke; ///< when the last of it came
-    int code = -1;      ///< exit code, or 128 + signal; -1: it runs
+    int code = -1;           ///< exit code, or 128 + signal; -1: it runs
   };
 
   Crew() = default;
@@ -62,8 +62,8 @@ public:
         _exit(127);
       dup2(ends[1], STDOUT_FILENO);
       dup2(ends[1], STDERR_FILENO);
-      for (const char *name : {"RANK", "WORLD_SIZE", "MASTER_ADDR",
-                               "MASTER_PORT", "SLURM_JOB_ID"})
+      for (const char *name :
+           {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID"})
         unsetenv(name);
       for (const auto &[name, value] : environment)
         setenv(name.c_str(), value.c_str(), 1);
@@ -84,9 +84,8 @@ public:
 
   /// Reads and waits until `done`; false: not within so many seconds.
   bool waitUntil(const std::function<bool()> &done, double seconds) {
-    const auto end =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(seconds));
+    const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                        std::chrono::duration<double>(seconds));
     while (!done()) {
       if (Clock::now() >= end)
         return false;
@@ -102,10 +101,9 @@ public:
   bool waitForAll(double seconds) {
     return waitUntil(
         [&] {
-          return std::all_of(members.begin(), members.end(),
-                             [](const Member &m) {
-                               return m.code >= 0 && m.fd < 0;
-                             });
+          return std::all_of(
+              members.begin(), members.end(),
+              [](const Member &m) { return m.code >= 0 && m.fd < 0; });
         },
         seconds);
   }
@@ -125,8 +123,8 @@ private:
     }
     int status = 0;
     if (member.code < 0 && waitpid(member.pid, &status, WNOHANG) > 0)
-      member.code = WIFEXITED(status) ? WEXITSTATUS(status)
-                                      : 128 + WTERMSIG(status);
+      member.code =
+          WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
   std::vector<Member> members;

@@ -218,9 +218,9 @@ int main(int argc, char **argv) {
   // P1 to P4.
   code |= faults.measure({"kill -9", 2, {}, {}}, options.kills,
                          "rank % is lost", {}, SIGKILL);
-  code |= faults.measure({"SIGSTOP", 1.5, {}, {}}, options.stops,
-                         "rank % gives no sign of life", {"--timeout=1"},
-                         SIGSTOP);
+  code |=
+      faults.measure({"SIGSTOP", 1.5, {}, {}}, options.stops,
+                     "rank % gives no sign of life", {"--timeout=1"}, SIGSTOP);
   code |= faults.measure({"SIGTERM", 0.5, {}, {}}, options.terms,
                          "the run was stopped by its caller", {}, SIGTERM);
   code |= faults.measureMismatches(options.mismatches);

@@ -78,6 +78,18 @@ TEST(Launch, TorchrunSaysAll) {
             "[fe80::1]:29500");
 }
 
+TEST(Launch, TorchrunKeepsItsPort) {
+  const Result<Place> found =
+      place(with(kTorch, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
+  ASSERT_TRUE(found) << found.message();
+  EXPECT_EQ(found->address.str(), "node1:29501");
+  EXPECT_EQ(found->where, "MASTER_ADDR and MASTER_PORT, the next port because "
+                          "torchrun has that one");
+  EXPECT_EQ(place(with(kTorch, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))
+                ->address.port,
+            29500);
+}
+
 TEST(Launch, OpenMpiAndSlurm) {
   const Result<Place> mpi = place({{"OMPI_COMM_WORLD_RANK", "1"},
                                    {"OMPI_COMM_WORLD_SIZE", "2"},
@@ -86,16 +98,15 @@ TEST(Launch, OpenMpiAndSlurm) {
   ASSERT_TRUE(mpi) << mpi.message();
   EXPECT_EQ(mpi->number, 1);
   EXPECT_EQ(mpi->localNumber, 0);
-  EXPECT_EQ(mpi->source,
-            "Open MPI's variables (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)");
+  EXPECT_EQ(
+      mpi->source,
+      "Open MPI's variables (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)");
   EXPECT_EQ(mpi->address.str(), "10.0.0.1:4000");
 
-  const Variables slurm = {{"SLURM_PROCID", "5"},
-                           {"SLURM_NTASKS", "8"},
-                           {"SLURM_LOCALID", "1"},
-                           {"SLURM_JOB_ID", "77"},
-                           {"SLURM_STEP_ID", "0"},
-                           {"SLURM_STEP_NODELIST", "gpu[07-08,11]"}};
+  const Variables slurm = {
+      {"SLURM_PROCID", "5"},  {"SLURM_NTASKS", "8"},
+      {"SLURM_LOCALID", "1"}, {"SLURM_JOB_ID", "77"},
+      {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NODELIST", "gpu[07-08,11]"}};
   const Result<Place> found = place(slurm);
   ASSERT_TRUE(found) << found.message();
   EXPECT_EQ(found->number, 5);
@@ -259,8 +270,8 @@ protected:
                                            const std::string &part) {
     if (text.find(part) != text.npos)
       return testing::AssertionSuccess();
-    return testing::AssertionFailure() << "missing: " << part << "\nin: "
-                                       << text;
+    return testing::AssertionFailure()
+           << "missing: " << part << "\nin: " << text;
   }
 
   const std::filesystem::path directory =
@@ -334,7 +345,8 @@ TEST_F(Meeting, WhoIsMissingIsNamed) {
   EXPECT_TRUE(contains(
       messageOf(come(at("tcp://" + address.str(), 1, 2), 0.3)),
       "process 0 of 2 was not found within 0.3 s; process 0 does not answer "
-      "at " + address.str() + " (tcp://" + address.str() +
+      "at " +
+          address.str() + " (tcp://" + address.str() +
           "): Connection refused"));
   EXPECT_EQ(messageOf(come(at(atFile(), 1, 2), 0.3)),
             "process 0 of 2 was not found within 0.3 s; '" + file() +
@@ -385,10 +397,10 @@ TEST_F(Meeting, StrangersDoNotDisturb) {
   say(address, ""); // hangs up
   say(address, "pen");
   // A later version hears which one is spoken here.
-  const std::string later =
-      readAll(say(address, std::string("penstock\2\0\0\0\2\0\0\0\1\0\0\0\0\0\0\0"
-                                       "\0\0\0\0\0\0\0\0",
-                                       32)));
+  const std::string later = readAll(
+      say(address, std::string("penstock\2\0\0\0\2\0\0\0\1\0\0\0\0\0\0\0"
+                               "\0\0\0\0\0\0\0\0",
+                               32)));
   EXPECT_TRUE(contains(later, "process 1 speaks version 2 of the protocol, and "
                               "process 0 version 1; use the same build "
                               "everywhere"));

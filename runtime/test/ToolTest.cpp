@@ -430,9 +430,8 @@ protected:
   /// Starts a process that meets the others at a file.
   void start(int rank, int size, const std::string &arguments) {
     crew.start(words(PENSTOCK_RUN " --rendezvous=file://" + path("meet") +
-                     " --rank=" + std::to_string(rank) +
-                     " --world-size=" + std::to_string(size) + " " +
-                     arguments));
+                     " --rank=" + std::to_string(rank) + " --world-size=" +
+                     std::to_string(size) + " " + arguments));
   }
   /// Runs all to the end, and expects each exit code to be `code`.
   void finish(int code) {
@@ -498,12 +497,12 @@ TEST_F(RunToolSockets, TorchrunsVariablesSuffice) {
     close(fd);
   }
   for (int p : {0, 1})
-    crew.start(words(PENSTOCK_RUN " --rendezvous=env --steps=2 --model=none " +
-                     file),
-               {{"RANK", std::to_string(p)},
-                {"WORLD_SIZE", "2"},
-                {"MASTER_ADDR", "127.0.0.1"},
-                {"MASTER_PORT", std::to_string(port)}});
+    crew.start(
+        words(PENSTOCK_RUN " --rendezvous=env --steps=2 --model=none " + file),
+        {{"RANK", std::to_string(p)},
+         {"WORLD_SIZE", "2"},
+         {"MASTER_ADDR", "127.0.0.1"},
+         {"MASTER_PORT", std::to_string(port)}});
   finish(0);
   output = crew[0].output;
   EXPECT_TRUE(says("start    process 0 of 2, as torchrun's variables (RANK, "
@@ -516,9 +515,9 @@ TEST_F(RunToolSockets, TorchrunsVariablesSuffice) {
 TEST_F(RunToolSockets, CommandLinesThatCannotBe) {
   const std::string file = write(compile(2)) + " --model=none ";
   auto fails = [&](const std::string &arguments, const std::string &message) {
-    EXPECT_EQ(shell("unset WORLD_SIZE; RANK=1 " PENSTOCK_RUN " " + file +
-                    arguments),
-              2);
+    EXPECT_EQ(
+        shell("unset WORLD_SIZE; RANK=1 " PENSTOCK_RUN " " + file + arguments),
+        2);
     EXPECT_TRUE(says("penstock-run: " + message));
   };
   fails("--rendezvous=env --rank=0 --world-size=2", "MASTER_ADDR is not set, ");

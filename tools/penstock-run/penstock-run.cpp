@@ -449,7 +449,8 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
       auto made = job->makeBackend(numRanks);
       if (!made) {
         const Error lost = job->lostPeer();
-        return lost ? Fault(lost) : badInput(made.message());
+        return lost.message == made.message() ? Fault(lost)
+                                              : badInput(made.message());
       }
       backend = std::move(*made);
       run.backend = backend.get();
@@ -573,9 +574,9 @@ Fault startJob(const Options &options, std::unique_ptr<Job> &job) {
                     "processes; say where they meet with --rendezvous");
   if (!isMpi && where.empty())
     return {};
-  Result<std::unique_ptr<Job>> started = isMpi || where == "mpi"
-                                             ? makeMpiJob()
-                                             : makeSocketJob(options.rendezvous);
+  Result<std::unique_ptr<Job>> started =
+      isMpi || where == "mpi" ? makeMpiJob()
+                              : makeSocketJob(options.rendezvous);
   if (!started)
     return badInput(started.message());
   job = std::move(*started);
@@ -662,9 +663,10 @@ static int runTool(int argc, char **argv) {
                  "Number of this process; else that of torchrun (RANK), Open "
                  "MPI or Slurm")
       ->type_name("N");
-  app.add_option("--world-size", rendezvous.size,
-                 "Number of processes; else that of torchrun (WORLD_SIZE), Open "
-                 "MPI or Slurm")
+  app.add_option(
+         "--world-size", rendezvous.size,
+         "Number of processes; else that of torchrun (WORLD_SIZE), Open "
+         "MPI or Slurm")
       ->type_name("N");
   app.add_option("--run-id", rendezvous.runId,
                  "Processes with another one are refused; else that of "

@@ -290,9 +290,8 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     std::vector<const Executor *> watched;
     for (LocalRank &rank : ranks)
       watched.push_back(rank.executor.get());
-    Watchdog watchdog(
-        program, std::move(watched), recorder, control, options.timeout,
-        options.callTimeout, std::move(others));
+    Watchdog watchdog(program, std::move(watched), recorder, control,
+                      options.timeout, options.callTimeout, std::move(others));
     std::stop_callback stop(options.stop, [&] {
       control.fail({ErrorKind::Aborted, "the run was stopped by its caller"});
     });

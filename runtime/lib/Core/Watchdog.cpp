@@ -263,10 +263,9 @@ void Watchdog::watch() {
     if (timeout > 0 && idle.count() >= timeout)
       control.fail(describeTimeout());
     else if (callTimeout > 0 && working && noEnd.count() >= callTimeout)
-      control.fail(
-          {ErrorKind::Timeout, "a call of the model takes more than " +
-                                   formatSeconds(callTimeout) + " " +
-                                   describeRanks()});
+      control.fail({ErrorKind::Timeout, "a call of the model takes more than " +
+                                            formatSeconds(callTimeout) + " " +
+                                            describeRanks()});
   }
 }
 

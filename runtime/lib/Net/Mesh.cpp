@@ -116,9 +116,9 @@ void Mesh::flush(Connection &connection) {
     Outgoing &first = *connection.head;
     const size_t total =
         sizeof(Header) + (first.data ? size_t(first.header.bytes) : 0);
-    iovec parts[2] = {{&first.header, sizeof(Header)},
-                      {const_cast<std::byte *>(first.data),
-                       total - sizeof(Header)}};
+    iovec parts[2] = {
+        {&first.header, sizeof(Header)},
+        {const_cast<std::byte *>(first.data), total - sizeof(Header)}};
     size_t skip = first.written;
     for (iovec &part : parts) {
       const size_t size = std::min(skip, part.iov_len);
@@ -244,9 +244,8 @@ void Mesh::run() {
     }
     poll(entries.data(), entries.size(), wait);
     uint64_t count = 0;
-    if (entries.back().revents)
-      [[maybe_unused]] const ssize_t size =
-          ::read(wakeup, &count, sizeof(count));
+    if (entries.back().revents) [[maybe_unused]]
+      const ssize_t size = ::read(wakeup, &count, sizeof(count));
     for (int p = 0; p < this->size; ++p) {
       if (entries[p].revents & POLLOUT) {
         Connection &connection = *connections[p];
@@ -275,13 +274,12 @@ bool Mesh::readSome(int from, Connection &connection) {
   {
     std::lock_guard lock(connection.readMutex);
     const bool inHeader = connection.headerBytes < sizeof(Header);
-    auto *target =
-        inHeader ? reinterpret_cast<std::byte *>(&connection.header) +
-                       connection.headerBytes
-                 : connection.target;
-    size_t wanted =
-        inHeader ? sizeof(Header) - connection.headerBytes
-                 : std::min<size_t>(connection.left, kTurn);
+    auto *target = inHeader
+                       ? reinterpret_cast<std::byte *>(&connection.header) +
+                             connection.headerBytes
+                       : connection.target;
+    size_t wanted = inHeader ? sizeof(Header) - connection.headerBytes
+                             : std::min<size_t>(connection.left, kTurn);
     if (!inHeader && !target) {
       target = scratch.data();
       wanted = std::min(wanted, scratch.size());

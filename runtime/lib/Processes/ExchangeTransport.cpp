@@ -17,9 +17,9 @@ Error compareLabels(const Instruction &send, const Message &own) {
   const auto numValues = [](int64_t bytes) {
     return std::to_string(bytes / int64_t(sizeof(float)));
   };
-  return {ErrorKind::Mismatch,
-          "an all_reduce of " + numValues(own.bytes) +
-              " values meets one of " + numValues(send.bytes)};
+  return {ErrorKind::Mismatch, "an all_reduce of " + numValues(own.bytes) +
+                                   " values meets one of " +
+                                   numValues(send.bytes)};
 }
 
 //===----------------------------------------------------------------------===//

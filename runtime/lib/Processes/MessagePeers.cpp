@@ -227,12 +227,12 @@ Error MessagePeers::describeLoss(int process, const Farewell &farewell) const {
   std::string message = "rank " + std::to_string(process) + " is lost: ";
   message += farewell.wasKilled
                  ? "its process was killed, has crashed or cannot be "
-                      "reached any more"
-                    : "its process has left the run";
-  message += gone.lastEnded.empty()
-                 ? "; it is not known to have ended anything"
-                 : "; the last that it is known to have ended is " +
-                       gone.lastEnded;
+                   "reached any more"
+                 : "its process has left the run";
+  message +=
+      gone.lastEnded.empty()
+          ? "; it is not known to have ended anything"
+          : "; the last that it is known to have ended is " + gone.lastEnded;
   return {ErrorKind::LostPeer, std::move(message), {process}};
 }
 

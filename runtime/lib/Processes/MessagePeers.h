@@ -70,8 +70,8 @@ private:
   bool listening = false, stopping = false;
   bool faultKnown = false; ///< then not all steps will end
   std::vector<Process> processes;
-  std::deque<Step> steps;  ///< not handed out yet
-  uint64_t firstStep = 0;  ///< number of the first of them
+  std::deque<Step> steps; ///< not handed out yet
+  uint64_t firstStep = 0; ///< number of the first of them
   std::vector<std::pair<int, std::string>> early; ///< before listen
   Error lost;
   std::vector<std::thread> threads;

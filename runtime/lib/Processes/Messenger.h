@@ -58,8 +58,7 @@ public:
     std::function<void(int process, const Farewell &farewell)> onGone;
   };
 
-  Messenger(int size, int number)
-      : size(size), number(number), gone(size) {}
+  Messenger(int size, int number) : size(size), number(number), gone(size) {}
   virtual ~Messenger() = default;
 
   const int size, number;
