@@ -1,6 +1,7 @@
 //===- ToolTest.cpp - penstock-run as its users see it --------------------===//
 
 #include "ByteLmConfig.h"
+#include "Crew.h"
 
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Program/File.h"
@@ -9,7 +10,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <arpa/inet.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,9 +20,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 
 using namespace penstock;
 using namespace penstock::runtime;
+using penstock::runtime::test::Crew;
 
 namespace {
 
@@ -431,6 +437,257 @@ TEST_F(RunTool, GraphThatCannotBeIsSaid) {
   EXPECT_EQ(json["graph"]["fault"], "rank 0: this device has no graphs");
 }
 
+static size_t count(const std::string &text, const std::string &part) {
+  size_t number = 0;
+  for (size_t at = text.find(part); at != text.npos;
+       at = text.find(part, at + 1))
+    ++number;
+  return number;
+}
+
+//===----------------------------------------------------------------------===//
+// Processes connected by sockets
+//===----------------------------------------------------------------------===//
+
+class RunToolSockets : public RunTool {
+protected:
+  static std::vector<std::string> words(const std::string &text) {
+    std::istringstream in(text);
+    return {std::istream_iterator<std::string>(in), {}};
+  }
+  /// Starts a process that meets the others at a file.
+  void start(int rank, int size, const std::string &arguments) {
+    crew.start(words(PENSTOCK_RUN " --rendezvous=file://" + path("meet") +
+                     " --rank=" + std::to_string(rank) + " --world-size=" +
+                     std::to_string(size) + " " + arguments));
+  }
+  /// Runs all to the end, and expects each exit code to be `code`.
+  void finish(int code) {
+    EXPECT_TRUE(crew.waitForAll(120));
+    for (size_t p = 0; p < crew.size(); ++p)
+      EXPECT_EQ(crew[p].code, code) << "process " << p << ":\n"
+                                    << crew[p].output;
+  }
+  /// Expects every process but one to say this, once, as its fault.
+  void expectFault(const std::string &message, int butProcess = -1) {
+    for (int p = 0; p < int(crew.size()); ++p) {
+      if (p == butProcess)
+        continue;
+      output = crew[p].output;
+      EXPECT_TRUE(says("penstock-run: " + message));
+      EXPECT_EQ(count(output, "penstock-run: "), 1u) << output;
+    }
+  }
+
+  Crew crew;
+};
+
+// The command of docs/runtime.md, "Over sockets".
+TEST_F(RunToolSockets, TrainAsThreadsDo) {
+  const std::string file = write(compile(4));
+  const std::string command =
+      arguments(file) +
+      " --steps=20 --check-gradients --json --trace=" + path("trace.json");
+  ASSERT_EQ(run(command), 0) << output;
+  const auto host = nlohmann::json::parse(output);
+  for (int p : {2, 0, 3, 1})
+    start(p, 4, command);
+  finish(0);
+  const auto json = nlohmann::json::parse(crew[1].output, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << crew[1].output;
+  EXPECT_EQ(json["loss"], host["loss"]);
+  EXPECT_EQ(json["gradients"], host["gradients"]);
+  EXPECT_EQ(json["steps"], 20);
+  EXPECT_NE(json["start"].get<std::string>().find(
+                "process 0 of 4, as the options (--rank, --world-size) say; "
+                "they met at 127.0.0.1:"),
+            std::string::npos);
+  for (size_t other : {0, 2, 3})
+    EXPECT_EQ(crew[other].output, "");
+  const std::string trace = contents(path("trace.json"));
+  EXPECT_TRUE(nlohmann::json::accept(trace));
+  EXPECT_GT(count(trace, "\"ph\": \"s\""), 0u);
+  EXPECT_EQ(count(trace, "\"ph\": \"s\""), count(trace, "\"ph\": \"f\""));
+}
+
+TEST_F(RunToolSockets, TorchrunsVariablesSuffice) {
+  const std::string file = write(compile(2));
+  int port = 0;
+  {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    ASSERT_EQ(bind(fd, (sockaddr *)&address, length), 0);
+    getsockname(fd, (sockaddr *)&address, &length);
+    port = ntohs(address.sin_port);
+    close(fd);
+  }
+  for (int p : {0, 1})
+    crew.start(
+        words(PENSTOCK_RUN " --rendezvous=env --steps=2 --model=none " + file),
+        {{"RANK", std::to_string(p)},
+         {"WORLD_SIZE", "2"},
+         {"MASTER_ADDR", "127.0.0.1"},
+         {"MASTER_PORT", std::to_string(port)}});
+  finish(0);
+  output = crew[0].output;
+  EXPECT_TRUE(says("start    process 0 of 2, as torchrun's variables (RANK, "
+                   "WORLD_SIZE) say; they met at 127.0.0.1:" +
+                   std::to_string(port) + " (MASTER_ADDR and MASTER_PORT)\n"));
+  EXPECT_TRUE(says("step 2/2"));
+  EXPECT_EQ(crew[1].output, "");
+}
+
+TEST_F(RunToolSockets, CommandLinesThatCannotBe) {
+  const std::string file = write(compile(2)) + " --model=none ";
+  auto fails = [&](const std::string &arguments, const std::string &message) {
+    EXPECT_EQ(
+        shell("unset WORLD_SIZE; RANK=1 " PENSTOCK_RUN " " + file + arguments),
+        2);
+    EXPECT_TRUE(says("penstock-run: " + message));
+  };
+  fails("--rendezvous=env --rank=0 --world-size=2", "MASTER_ADDR is not set, ");
+  fails("--rendezvous=env --rank=0",
+        "contradiction: --rank says that this process's rank is 0, but RANK "
+        "says 1; unset the wrong one, ");
+  fails("--rendezvous=tcp://here --world-size=2",
+        "--rendezvous=tcp://here: 'here' is not HOST:PORT ");
+  fails("--rank=0", "--rank and --world-size are for ranks in several "
+                    "processes; say where they meet with --rendezvous\n");
+  fails("--backend=mpi --rendezvous=env",
+        "the processes of --backend=mpi meet through MPI, not by "
+        "--rendezvous=env; take --backend=host for sockets\n");
+  fails("--rendezvous=tcp://127.0.0.1:1 --world-size=2 "
+        "--rendezvous-timeout=0.2",
+        "process 0 of 2 was not found within 0.2 s; process 0 does not answer "
+        "at 127.0.0.1:1 (tcp://127.0.0.1:1): Connection refused\n");
+  fails("--rendezvous=file://" + path("meet") +
+            " --rank=0 --world-size=3 --rendezvous-timeout=0.2 --json",
+        "processes 1, 2 of 3 have not come to 127.0.0.1:");
+  EXPECT_TRUE(says("\"kind\": \"bad-input\""));
+  EXPECT_EQ(run(file + "--rendezvous-timeout=x"), 2);
+}
+
+TEST_F(RunToolSockets, ProcessesMustHaveTheSame) {
+  const std::string file = write(compile(2));
+  std::filesystem::copy_file(file, path("first"));
+  write(compile(2, false, {}, 3));
+  {
+    start(0, 2, arguments(path("first")));
+    start(1, 2, arguments(file));
+    finish(1);
+    expectFault("rank 1 has program ");
+  }
+  start(0, 2, arguments(file) + " --steps=3");
+  start(1, 2, arguments(file) + " --steps=4");
+  EXPECT_TRUE(crew.waitForAll(120));
+  for (size_t p : {2, 3}) {
+    EXPECT_EQ(crew[p].code, 2);
+    output = crew[p].output;
+    EXPECT_TRUE(says("penstock-run: process 1 has --steps=4, but process 0 has "
+                     "--steps=3; start all processes with the same options\n"));
+  }
+}
+
+TEST_F(RunToolSockets, AsManyAsRanks) {
+  for (int p : {0, 1, 2})
+    start(p, 3, arguments(write(compile(2))));
+  finish(2);
+  expectFault("the program has 2 ranks, but the launcher has started 3 "
+              "processes; start it with --world-size=2\n");
+}
+
+TEST_F(RunToolSockets, FaultOfOneProcessNamesIt) {
+  const std::string file = write(compile(2));
+  start(0, 2, arguments(file));
+  start(1, 2, arguments(path("missing")));
+  finish(2);
+  expectFault("process 1: " + path("missing"));
+}
+
+TEST_F(RunToolSockets, KilledPeerIsNamedWithTheLastThatItHasDone) {
+  const std::string file = write(compile(4));
+  for (int p = 0; p < 4; ++p)
+    start(p, 4,
+          file + " --model=none --steps=1000000 --pace=0.002 --timeout=2");
+  ASSERT_TRUE(crew.waitUntil(
+      [&] { return crew[0].output.find("program") != std::string::npos; }, 60));
+  crew.waitUntil([] { return false; }, 1); // some signs of life
+  crew.signal(2, SIGKILL);
+  EXPECT_TRUE(crew.waitForAll(60));
+  expectFault("rank 2 is lost: its process was killed, has crashed or cannot "
+              "be reached any more; the last that it is known to have ended is "
+              "`",
+              2);
+  for (int p : {0, 1, 3})
+    EXPECT_EQ(crew[p].code, 1);
+}
+
+TEST_F(RunToolSockets, FrozenPeerIsNamedWithAllWaits) {
+  const std::string file = write(compile(4));
+  for (int p = 0; p < 4; ++p)
+    start(p, 4,
+          file + " --model=none --steps=1000000 --pace=0.001 --timeout=1");
+  ASSERT_TRUE(crew.waitUntil(
+      [&] { return crew[0].output.find("program") != std::string::npos; }, 60));
+  crew.waitUntil([] { return false; }, 0.5);
+  crew.signal(3, SIGSTOP);
+  EXPECT_TRUE(crew.waitUntil(
+      [&] {
+        return crew[0].code >= 0 && crew[1].code >= 0 && crew[2].code >= 0;
+      },
+      60));
+  crew.signal(3, SIGKILL);
+  EXPECT_TRUE(crew.waitForAll(60));
+  expectFault("rank 3 gives no sign of life; its process is frozen or lost\n"
+              "no progress for 1 s in step ",
+              3);
+  // Whoever looks first asks the others where they are.
+  for (int p : {0, 1, 2})
+    for (const char *rank : {"0", "1", "2"}) {
+      output = crew[p].output;
+      EXPECT_TRUE(says(std::string("\n  rank ") + rank + ", queue "));
+    }
+  EXPECT_NE(crew[0].output.find(" for rank 3's `"), std::string::npos)
+      << crew[0].output;
+}
+
+TEST_F(RunToolSockets, HangIsExplainedWithTheCycle) {
+  // Rank 0 receives before it sends what that waits for.
+  Program program = compile(3, false, {.transferQueue = 0});
+  auto &insts = program.ranks[0].instructions;
+  auto find = [&](Op op, int32_t mb) {
+    return std::find_if(insts.begin(), insts.end(), [&](const auto &inst) {
+      return inst.op == op && inst.microbatch == mb;
+    });
+  };
+  std::iter_swap(find(Op::Send, 0), find(Op::Recv, 0));
+  const std::string file = write(program);
+  for (int p = 0; p < 3; ++p)
+    start(p, 3, file + " --model=none --force --timeout=0.5");
+  finish(1);
+  expectFault("no progress for 0.5 s in step 0:\n");
+  for (int p = 0; p < 3; ++p) {
+    output = crew[p].output;
+    for (const char *rank : {"0", "1", "2"})
+      EXPECT_TRUE(says(std::string("  rank ") + rank + ", queue 0: "));
+    EXPECT_TRUE(says("deadlock: under documented semantics rank "));
+  }
+}
+
+TEST_F(RunToolSockets, StopOfOneProcessStopsAll) {
+  const std::string file = write(compile(2));
+  for (int p : {0, 1})
+    start(p, 2, file + " --model=none --steps=1000000 --pace=0.001");
+  ASSERT_TRUE(crew.waitUntil(
+      [&] { return crew[0].output.find("step") != std::string::npos; }, 60));
+  crew.signal(1, SIGTERM);
+  finish(1);
+  expectFault("the run was stopped by its caller\n");
+}
+
 #ifndef PENSTOCK_MPIRUN
 TEST_F(RunTool, MpiIsNotBuiltIn) {
   EXPECT_EQ(run(write(compile(2)) + " --model=none --backend=mpi"), 2);
@@ -443,15 +700,7 @@ static std::string onProcesses(int count, const std::string &command) {
   return PENSTOCK_MPIRUN " -n " + std::to_string(count) + " " + command;
 }
 
-static size_t count(const std::string &text, const std::string &part) {
-  size_t number = 0;
-  for (size_t at = text.find(part); at != text.npos;
-       at = text.find(part, at + 1))
-    ++number;
-  return number;
-}
-
-// The command of docs/runtime.md, "Several processes".
+// The command of docs/runtime.md, "Over MPI".
 TEST_F(RunTool, MpiTrainsAsThreadsDo) {
   const std::string file = write(compile(4));
   const std::string command =

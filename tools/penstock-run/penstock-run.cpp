@@ -119,17 +119,19 @@ struct Fault {
                  ? BadInput
                  : Failed),
         kind(name(error.kind)), message(error.message), rank(error.site.rank) {}
+
+  /// What processes that have not heard of it are told.
+  Error forOthers(int32_t process) const {
+    if (kind == name(ErrorKind::LostPeer))
+      return {ErrorKind::LostPeer, message, {rank}};
+    return {ErrorKind::Aborted,
+            "process " + std::to_string(process) + ": " + message,
+            {process}};
+  }
 };
 
 Fault badInput(const std::string &message) {
   return {BadInput, "bad-input", message};
-}
-
-/// The fault of those that remain when a process goes before a run.
-Fault lostProcess() {
-  return {Failed, std::string(name(ErrorKind::LostPeer)),
-          "a process of the job has ended before the run began; look for what "
-          "it says"};
 }
 
 /// The first fault of all processes, which all of them get.
@@ -139,8 +141,8 @@ Fault agree(Job *job, const Fault &own) {
   const nlohmann::json text = {own.code, own.kind, own.message, own.rank};
   const auto all = job->gather(
       text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  if (all.empty() && own.code == Fine)
-    return lostProcess();
+  if (all.empty())
+    return own.code == Fine ? Fault(job->lostPeer()) : own;
   for (size_t p = 0; p < all.size(); ++p) {
     const auto json = nlohmann::json::parse(all[p]);
     Fault fault(json[0].get<ExitCode>(), json[1], json[2]);
@@ -176,7 +178,7 @@ Fault compareSettings(Job *job, const Options &options,
   for (const std::string &bytes : job->gather(nlohmann::json(own).dump()))
     all.push_back(nlohmann::json::parse(bytes).get<Settings>());
   if (all.empty())
-    return lostProcess();
+    return job->lostPeer();
   for (size_t p = 1; p < all.size(); ++p)
     for (size_t i = 0; i < own.size(); ++i)
       if (all[p][i] != all[0][i])
@@ -294,7 +296,7 @@ Fault writeTrace(const std::optional<TraceFile> &trace, const Options &options,
       std::_Exit(fault.code);
   }
   const int code = finish(options, json, fault, turn <= 0);
-  job.fail(code);
+  job.fail(code, fault.forOthers(job.number()));
   std::_Exit(code);
 }
 
@@ -447,8 +449,11 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
     std::unique_ptr<Backend> backend;
     if (job) {
       auto made = job->makeBackend(numRanks);
-      if (!made)
-        return badInput(made.message());
+      if (!made) {
+        const Error lost = job->lostPeer();
+        return lost.message == made.message() ? Fault(lost)
+                                              : badInput(made.message());
+      }
       backend = std::move(*made);
       run.backend = backend.get();
     }
@@ -633,7 +638,7 @@ int run(const Options &options) {
                        ? finish(options, json, fault, speaks(job.get()))
                        : int(Fine);
   if (code != Fine) {
-    job->fail(code);
+    job->fail(code, fault.forOthers(job->number()));
     std::_Exit(code);
   }
   return code;

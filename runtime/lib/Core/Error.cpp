@@ -44,6 +44,8 @@ std::string pack(const Error &error) {
 }
 
 Error unpackError(std::string_view bytes) {
+  if (bytes.size() < 1 + sizeof(Site))
+    return {ErrorKind::Aborted, "another process ended the run"};
   Error error{static_cast<ErrorKind>(bytes[0]),
               std::string(bytes.substr(1 + sizeof(Site)))};
   std::memcpy(&error.site, &bytes[1], sizeof(Site));

@@ -117,7 +117,7 @@ public:
     });
   }
   bool endsTogether() const override { return true; }
-  void fail(int code) override {
+  void fail(int code, const Error &) override {
     std::lock_guard lock(mpiMutex());
     MPI_Abort(MPI_COMM_WORLD, code);
   }

@@ -119,8 +119,8 @@ Error MpiExchange::run() {
       int done = 0;
       {
         std::lock_guard lock(mpiMutex());
-        if (Error error = mpiError(
-                MPI_Test(&requests[2 * i], &done, MPI_STATUS_IGNORE)))
+        if (Error error =
+                mpiError(MPI_Test(&requests[2 * i], &done, MPI_STATUS_IGNORE)))
           return error;
       }
       if (!done)

@@ -85,7 +85,8 @@ static Status findNumber(const Rendezvous &rendezvous,
         return found->failure();
     if (!*ownNumber && !*ownSize)
       continue;
-    const bool adds = (*ownNumber && !number.value) || (*ownSize && !size.value);
+    const bool adds =
+        (*ownNumber && !number.value) || (*ownSize && !size.value);
     if (Status status =
             add(number, *ownNumber, source.number, "this process's rank");
         !status)
@@ -119,7 +120,8 @@ static Status findNumber(const Rendezvous &rendezvous,
                    " processes, but nothing which of them this is; give --rank "
                    "or set RANK"};
   if (!size.value)
-    return Failure{std::string(number.variable) + " says that this is process " +
+    return Failure{std::string(number.variable) +
+                   " says that this is process " +
                    std::to_string(*number.value) +
                    ", but nothing of how many; give --world-size or set "
                    "WORLD_SIZE"};
@@ -170,7 +172,8 @@ static Status findAddress(const Environment &environment, Place &place) {
     for (char c : job + "." + text("SLURM_STEP_ID"))
       number = number * 31 + static_cast<unsigned char>(c);
     port = std::to_string(10'000 + number % 20'000);
-    place.where = "the first node of Slurm's step, and a port made of its number";
+    place.where =
+        "the first node of Slurm's step, and a port made of its number";
   }
   if (host.empty() || port.empty())
     return Failure{std::string(host.empty() ? "MASTER_ADDR" : "MASTER_PORT") +
@@ -178,11 +181,17 @@ static Status findAddress(const Environment &environment, Place &place) {
                    "set MASTER_ADDR and MASTER_PORT, or give "
                    "--rendezvous=tcp://HOST:PORT"};
   Address check{host, 1};
-  Result<Address> address = parseAddress(
-      check.str().substr(0, check.str().rfind(':') + 1) + port);
+  Result<Address> address =
+      parseAddress(check.str().substr(0, check.str().rfind(':') + 1) + port);
   if (!address)
     return Failure{place.where + ": " + address.message()};
   place.address = *address;
+  // There torchrun itself listens, and says so.
+  if (text("TORCHELASTIC_USE_AGENT_STORE") == "True" &&
+      place.address.port < 65535) {
+    ++place.address.port;
+    place.where += ", the next port because torchrun has that one";
+  }
   return success();
 }
 

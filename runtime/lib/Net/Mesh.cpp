@@ -46,10 +46,13 @@ Mesh::Mesh(std::vector<Socket> sockets, int number)
 
 void Mesh::close() {
   std::call_once(closing, [this] {
+    const Error why = fault();
     for (int p = 0; p < size; ++p)
       if (connections[p]) {
-        auto bye = std::make_unique<OwningOutgoing>(std::string());
+        auto bye =
+            std::make_unique<OwningOutgoing>(why ? pack(why) : std::string());
         bye->header.kind = Header::Bye;
+        bye->header.bytes = static_cast<int64_t>(bye->text.size());
         post(p, *bye.release());
       }
     endTime = (Clock::now() + kByeTime).time_since_epoch().count();
@@ -113,9 +116,9 @@ void Mesh::flush(Connection &connection) {
     Outgoing &first = *connection.head;
     const size_t total =
         sizeof(Header) + (first.data ? size_t(first.header.bytes) : 0);
-    iovec parts[2] = {{&first.header, sizeof(Header)},
-                      {const_cast<std::byte *>(first.data),
-                       total - sizeof(Header)}};
+    iovec parts[2] = {
+        {&first.header, sizeof(Header)},
+        {const_cast<std::byte *>(first.data), total - sizeof(Header)}};
     size_t skip = first.written;
     for (iovec &part : parts) {
       const size_t size = std::min(skip, part.iov_len);
@@ -202,6 +205,11 @@ void Mesh::detach(uint64_t id, const Endpoint &endpoint) {
 // Reading
 //===----------------------------------------------------------------------===//
 
+/// Rather than text.
+static bool isData(const Header &header) {
+  return header.kind == Header::Ready || header.kind == Header::Data;
+}
+
 void Mesh::run() {
   std::vector<pollfd> entries(connections.size() + 1);
   while (true) {
@@ -236,9 +244,8 @@ void Mesh::run() {
     }
     poll(entries.data(), entries.size(), wait);
     uint64_t count = 0;
-    if (entries.back().revents)
-      [[maybe_unused]] const ssize_t size =
-          ::read(wakeup, &count, sizeof(count));
+    if (entries.back().revents) [[maybe_unused]]
+      const ssize_t size = ::read(wakeup, &count, sizeof(count));
     for (int p = 0; p < this->size; ++p) {
       if (entries[p].revents & POLLOUT) {
         Connection &connection = *connections[p];
@@ -257,7 +264,7 @@ void Mesh::readAll(int from) {
   while (goesOn)
     goesOn = readSome(from, connection);
   if (connection.closed)
-    leave(from, !connection.saidBye);
+    leave(from, {!connection.saidBye, connection.fault});
 }
 
 /// Reads what is there, up to the end of one message; false: nothing is left,
@@ -267,14 +274,13 @@ bool Mesh::readSome(int from, Connection &connection) {
   {
     std::lock_guard lock(connection.readMutex);
     const bool inHeader = connection.headerBytes < sizeof(Header);
-    auto *target =
-        inHeader ? reinterpret_cast<std::byte *>(&connection.header) +
-                       connection.headerBytes
-                 : connection.target;
-    size_t wanted =
-        inHeader ? sizeof(Header) - connection.headerBytes
-                 : std::min<size_t>(connection.left, kTurn);
-    if (!inHeader && (!target || connection.header.kind == Header::Text)) {
+    auto *target = inHeader
+                       ? reinterpret_cast<std::byte *>(&connection.header) +
+                             connection.headerBytes
+                       : connection.target;
+    size_t wanted = inHeader ? sizeof(Header) - connection.headerBytes
+                             : std::min<size_t>(connection.left, kTurn);
+    if (!inHeader && !target) {
       target = scratch.data();
       wanted = std::min(wanted, scratch.size());
     }
@@ -300,7 +306,7 @@ bool Mesh::readSome(int from, Connection &connection) {
       }
     } else {
       connection.left -= size;
-      if (connection.header.kind == Header::Text)
+      if (!isData(connection.header))
         connection.text.append(reinterpret_cast<const char *>(target), size);
       else if (connection.target)
         connection.target += size;
@@ -308,11 +314,17 @@ bool Mesh::readSome(int from, Connection &connection) {
     if (connection.left > 0)
       return size_t(size) < kTurn;
     connection.headerBytes = 0;
-    if (connection.header.kind != Header::Text) {
+    if (isData(connection.header)) {
       endData(from, connection);
       return true;
     }
     text.swap(connection.text);
+  }
+  if (connection.header.kind == Header::Bye) {
+    connection.saidBye = true;
+    if (!text.empty())
+      connection.fault = unpackError(text);
+    return true;
   }
   // Without the lock: who hears it may detach an endpoint.
   hear(from, connection.header.id, std::move(text));
@@ -328,11 +340,7 @@ bool Mesh::beginData(int from, Connection &connection) {
   if (header.magic != Header::kMagic || header.kind > Header::Bye ||
       header.bytes < 0)
     return false;
-  if (header.kind == Header::Bye) {
-    connection.saidBye = true;
-    return true;
-  }
-  if (header.kind == Header::Text) {
+  if (!isData(header)) {
     connection.left = header.bytes;
     return header.bytes <= kMaxText;
   }

@@ -25,7 +25,7 @@ struct Header {
     Text,  ///< `bytes` of a message of the stream `id`
     Ready, ///< a receive is there, with this name and size
     Data,  ///< `bytes` of a send with this name follow
-    Bye,   ///< nothing more comes
+    Bye,   ///< nothing more comes; `bytes` of why, or none
   };
   uint64_t id = 0; ///< of a stream, or of an endpoint: see Mesh::attach
   int64_t bytes = 0;
@@ -97,6 +97,7 @@ private:
     std::string text;
     int64_t left = 0; ///< bytes that are still to come
     bool saidBye = false;
+    Error fault;         ///< with that
     bool closed = false; ///< nothing can be read any more
 
     std::mutex writeMutex; ///< of what follows
@@ -116,8 +117,8 @@ private:
   std::vector<std::unique_ptr<Connection>> connections; ///< null: own
   std::mutex endpointsMutex;
   std::map<uint64_t, Endpoint *> endpoints;
-  int wakeup = -1; ///< an eventfd
-  std::vector<std::byte> scratch; ///< of the thread
+  int wakeup = -1;                  ///< an eventfd
+  std::vector<std::byte> scratch;   ///< of the thread
   std::atomic<int64_t> endTime = 0; ///< of the clock; 0: not yet
   std::once_flag closing;
   std::thread thread;

@@ -40,7 +40,8 @@ struct Hello {
   uint16_t unused;
   uint64_t token; ///< of the run
 };
-static_assert(sizeof(Hello) == 32 && std::endian::native == std::endian::little);
+static_assert(sizeof(Hello) == 32 &&
+              std::endian::native == std::endian::little);
 
 enum class Answer : uint32_t {
   Welcome,  ///< the addresses of processes 1, 2, ..., a line each
@@ -76,8 +77,9 @@ static uint64_t hashOf(std::string_view text) {
 
 static std::string packHello(const Place &place, uint64_t token,
                              uint16_t port) {
-  Hello hello = {{},   kVersion, uint32_t(place.size), uint32_t(place.number),
-                 port, 0,        token};
+  Hello hello = {
+      {}, kVersion, uint32_t(place.size), uint32_t(place.number), port,
+      0,  token};
   std::memcpy(hello.magic, kMagic, 8);
   return {reinterpret_cast<const char *>(&hello), sizeof(hello)};
 }
@@ -265,7 +267,8 @@ Status Reception::judge(Visitor &visitor) {
   if (hello.version != kVersion) {
     const std::string what =
         " version " + std::to_string(hello.version) + " of the protocol, and ";
-    refuse(visitor, "speaks" + what + "not version " + std::to_string(kVersion));
+    refuse(visitor,
+           "speaks" + what + "not version " + std::to_string(kVersion));
     (void)answer(visitor.socket, Answer::Refused,
                  name + " speaks" + what + "process " +
                      std::to_string(place.number) + " version " +
@@ -283,11 +286,11 @@ Status Reception::judge(Visitor &visitor) {
     return fail(message);
   };
   if (hello.size != uint32_t(place.size))
-    return failBoth(name + " has been told that the job has " +
-                    counted(hello.size, "process") + ", but process " +
-                    std::to_string(place.number) + " that it has " +
-                    std::to_string(place.size) +
-                    "; start all with the same --world-size");
+    return failBoth(
+        name + " has been told that the job has " + std::to_string(hello.size) +
+        (hello.size == 1 ? " process" : " processes") + ", but process " +
+        std::to_string(place.number) + " that it has " +
+        std::to_string(place.size) + "; start all with the same --world-size");
   if (hello.number < uint32_t(first) || hello.number >= uint32_t(place.size) ||
       guests[hello.number])
     return failBoth("two processes say that they are " + name + " of " +
@@ -448,6 +451,7 @@ private:
   const double timeout;
   const Deadline deadline;
   Address target;
+  std::string nonce; ///< of the file
   uint64_t token = 0;
   std::string trouble; ///< of the last try
   Socket first, listener;
@@ -467,7 +471,8 @@ Result<bool> Visit::tryOnce() {
       return false;
     }
     target = contents->address;
-    token = hashOf(place.runId + "\n" + contents->nonce);
+    nonce = contents->nonce;
+    token = hashOf(place.runId + "\n" + nonce);
   }
   const auto describe = [&](const std::string &what) {
     return "process 0 does not answer at " + target.str() + " (" + place.where +
@@ -507,6 +512,14 @@ Result<bool> Visit::readReply() {
   Reply reply;
   char *bytes = reinterpret_cast<char *>(&reply);
   const Deadline last = deadline + kGrace;
+  // Process 0 answers when all are there. Meanwhile the file may turn out to be
+  // an old one.
+  while (!place.path.empty() &&
+         !first.waitToRead(std::min(last, Clock::now() + 200ms)) &&
+         Clock::now() < last)
+    if (auto contents = readFile(place.path);
+        contents && contents->nonce != nonce)
+      return fail("'" + place.path + "' was an old one");
   // Before all of it: what is no penstock-run may send less.
   Status status = first.read({bytes, 8}, last);
   if (status && std::memcmp(reply.magic, kMagic, 8))
@@ -519,15 +532,18 @@ Result<bool> Visit::readReply() {
                 std::to_string(reply.version) +
                 " of the protocol, this process version " +
                 std::to_string(kVersion) + "; use the same build everywhere");
-  if (status && reply.length <= kMaxText) {
+  if (status && reply.length > kMaxText)
+    status = Failure{"its answer is too long"};
+  if (status) {
     table.resize(reply.length);
     status = first.read(table, last);
   }
   if (!status)
     return fail("what listens at " + at +
                 " does not answer as a process 0 of penstock-run does: " +
-                status.message() + "; has process 0 ended, or is it another "
-                                   "program?");
+                status.message() +
+                "; has process 0 ended, or is it another "
+                "program?");
   switch (reply.answer) {
   case Answer::Welcome:
     return true;

@@ -79,16 +79,13 @@ static void setNoDelay(int fd) {
 }
 
 Socket Socket::accept() const {
-  Socket socket(
-      ::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  Socket socket(::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket)
     setNoDelay(socket.fd);
   return socket;
 }
 
-static Failure failure(int code) {
-  return Failure{std::strerror(code)};
-}
+static Failure failure(int code) { return Failure{std::strerror(code)}; }
 
 /// Waits for `events`; false at the deadline.
 static bool waitFor(int fd, short events, Deadline deadline) {
@@ -100,6 +97,10 @@ static bool waitFor(int fd, short events, Deadline deadline) {
     if (std::chrono::steady_clock::now() >= deadline)
       return false;
   }
+}
+
+bool Socket::waitToRead(Deadline deadline) const {
+  return waitFor(fd, POLLIN, deadline);
 }
 
 Status Socket::write(std::string_view bytes, Deadline deadline) const {

@@ -57,6 +57,8 @@ public:
   /// Takes the next connection; none: nobody waits.
   Socket accept() const;
 
+  /// Whether there is anything to read by then.
+  bool waitToRead(Deadline deadline) const;
   /// \name All of these bytes, or a failure that says what went wrong
   /// @{
   Status write(std::string_view bytes, Deadline deadline) const;

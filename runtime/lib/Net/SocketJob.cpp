@@ -22,18 +22,19 @@ public:
   }
   std::string describe() const override { return description; }
   Result<std::unique_ptr<Backend>> makeBackend(int32_t numRanks) override {
-    if (Status status =
-            checkRanks(numRanks, "the launcher", "--world-size=");
+    if (Status status = checkRanks(numRanks, "the launcher", "--world-size=");
         !status)
       return status.failure();
-    return makeProcessBackend(
-        [this, run = numRuns++](Meetings &meetings) {
-          return std::make_unique<SocketTransport>(
-              static_cast<Mesh &>(messenger()), run, meetings);
-        });
+    return makeProcessBackend([this, run = numRuns++](Meetings &meetings) {
+      return std::make_unique<SocketTransport>(static_cast<Mesh &>(messenger()),
+                                               run, meetings);
+    });
   }
   bool endsTogether() const override { return false; }
-  void fail(int) override { static_cast<Mesh &>(messenger()).close(); }
+  void fail(int, const Error &fault) override {
+    messenger().setFault(fault);
+    static_cast<Mesh &>(messenger()).close();
+  }
 
 private:
   const std::string description;
@@ -42,8 +43,8 @@ private:
 } // namespace
 
 Result<std::unique_ptr<Job>> makeSocketJob(const Rendezvous &rendezvous) {
-  Result<Place> place = findPlace(
-      rendezvous, [](const char *name) { return std::getenv(name); });
+  Result<Place> place =
+      findPlace(rendezvous, [](const char *name) { return std::getenv(name); });
   if (!place)
     return place.failure();
   Result<Connections> connections =

@@ -55,8 +55,8 @@ SocketTransport::SocketExchange::SocketExchange(SocketTransport &transport,
 }
 
 Error SocketTransport::open(const ProgramHash &hash) {
-  id = hash.low ^ std::rotl(hash.high, 1) ^
-       (runNumber + 1) * 0x9e3779b97f4a7c15;
+  id =
+      hash.low ^ std::rotl(hash.high, 1) ^ (runNumber + 1) * 0x9e3779b97f4a7c15;
   mesh.attach(id, *this);
   return {};
 }

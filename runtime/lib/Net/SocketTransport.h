@@ -21,8 +21,8 @@ class SocketTransport final : public ExchangeTransport, private Endpoint {
 public:
   /// `number` is that of the run, the same on all ranks.
   SocketTransport(Mesh &mesh, uint64_t number, Meetings &meetings)
-      : ExchangeTransport(mesh.number, meetings), mesh(mesh), runNumber(number) {
-  }
+      : ExchangeTransport(mesh.number, meetings), mesh(mesh),
+        runNumber(number) {}
   ~SocketTransport() override { mesh.detach(id, *this); }
   void abort() override;
 
@@ -60,7 +60,7 @@ private:
 
   Mesh &mesh;
   const uint64_t runNumber;
-  uint64_t id = 0; ///< of the program and the run
+  uint64_t id = 0;  ///< of the program and the run
   std::mutex mutex; ///< of what follows
   std::map<std::pair<uint32_t, int>, Channel> channels;
   std::map<int, Post *> coming; ///< whose data come, of each rank

@@ -17,9 +17,9 @@ Error compareLabels(const Instruction &send, const Message &own) {
   const auto numValues = [](int64_t bytes) {
     return std::to_string(bytes / int64_t(sizeof(float)));
   };
-  return {ErrorKind::Mismatch,
-          "an all_reduce of " + numValues(own.bytes) +
-              " values meets one of " + numValues(send.bytes)};
+  return {ErrorKind::Mismatch, "an all_reduce of " + numValues(own.bytes) +
+                                   " values meets one of " +
+                                   numValues(send.bytes)};
 }
 
 //===----------------------------------------------------------------------===//
@@ -104,9 +104,8 @@ Error ExchangeTransport::compare(const ProgramHash &hash,
     own += line;
   all = meetings.gather(own, {&aborted});
   if (all.empty())
-    return {ErrorKind::Aborted,
-            "a rank has gone before all were connected, or the transport was "
-            "aborted"};
+    return aborted ? Error{ErrorKind::Aborted, "the transport was aborted"}
+                   : meetings.lost();
   for (size_t r = 0; r < all.size(); ++r)
     if (all[r].compare(0, prefix, all[0], 0, prefix) != 0)
       return {ErrorKind::Mismatch,

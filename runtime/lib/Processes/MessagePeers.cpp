@@ -13,7 +13,9 @@ MessagePeers::MessagePeers(Messenger &messenger)
     : messenger(messenger), meetings(messenger), processes(messenger.size) {
   stream = messenger.open(
       {[this](int from, std::string_view bytes) { hear(from, bytes); },
-       [this](int process, bool killed) { hearGone(process, killed); }});
+       [this](int process, const Farewell &farewell) {
+         hearGone(process, farewell);
+       }});
 }
 
 MessagePeers::~MessagePeers() {
@@ -36,6 +38,7 @@ Error MessagePeers::listen(Listener who, size_t values, double seconds) {
     std::lock_guard lock(mutex);
     listener = std::move(who);
     numValues = values;
+    beat = toDuration(seconds);
     listening = true;
     for (Process &process : processes)
       process.lastHeard = Clock::now();
@@ -47,9 +50,7 @@ Error MessagePeers::listen(Listener who, size_t values, double seconds) {
   if (error)
     return error;
   try {
-    threads.emplace_back([this, beat = toDuration(seconds)] {
-      sendBeats(beat);
-    });
+    threads.emplace_back([this] { sendBeats(); });
     threads.emplace_back([this] { handOutSteps(); });
   } catch (const std::system_error &failure) {
     return {ErrorKind::DeviceError,
@@ -73,6 +74,7 @@ void MessagePeers::tell(const Error &error) {
     faultKnown = true;
   }
   wake.notify_all();
+  messenger.setFault(error);
   sendToAll(HasFailed, pack(error));
 }
 
@@ -133,10 +135,13 @@ void MessagePeers::hear(int from, std::string_view bytes) {
   case HasStep:
     addStep(from, rest);
     break;
-  case HasFailed:
+  case HasFailed: {
     wake.notify_all();
-    listener.onError(unpackError(rest));
+    Error error = unpackError(rest);
+    messenger.setFault(error);
+    listener.onError(std::move(error));
     break;
+  }
   case AsksState:
     messenger.send(from, stream,
                    std::string(1, HasState).append(listener.state()));
@@ -181,7 +186,7 @@ void MessagePeers::handOutSteps() {
   }
 }
 
-void MessagePeers::sendBeats(Clock::duration beat) {
+void MessagePeers::sendBeats() {
   std::unique_lock lock(mutex);
   while (!wake.wait_for(lock, beat, [&] { return stopping; })) {
     lock.unlock();
@@ -195,46 +200,45 @@ void MessagePeers::sendBeats(Clock::duration beat) {
 // Who does not speak
 //===----------------------------------------------------------------------===//
 
-void MessagePeers::hearGone(int process, bool killed) {
+void MessagePeers::hearGone(int process, const Farewell &farewell) {
   Error error;
   {
     std::lock_guard lock(mutex);
     processes[process].isGone = true;
     // Who has failed, or has ended the run, may go.
-    if (faultKnown || lost || (!killed && !listening))
+    if (faultKnown || lost || (!farewell.wasKilled && !listening))
       return;
-    error = lost = describeLoss(process, killed);
+    error = lost = describeLoss(process, farewell);
     if (!listening)
       return;
     faultKnown = true;
   }
   wake.notify_all();
   // Perhaps only the connection to this process has broken.
+  messenger.setFault(error);
   sendToAll(HasFailed, pack(error));
   listener.onError(std::move(error));
 }
 
-Error MessagePeers::describeLoss(int process, bool killed) const {
+Error MessagePeers::describeLoss(int process, const Farewell &farewell) const {
+  if (farewell.fault)
+    return farewell.fault;
   const Process &gone = processes[process];
   std::string message = "rank " + std::to_string(process) + " is lost: ";
-  message += killed ? "its process was killed, has crashed or cannot be "
-                      "reached any more"
-                    : "its process has left the run";
-  message += gone.lastEnded.empty()
-                 ? "; it is not known to have ended anything"
-                 : "; the last that it is known to have ended is " +
-                       gone.lastEnded;
+  message += farewell.wasKilled
+                 ? "its process was killed, has crashed or cannot be "
+                   "reached any more"
+                 : "its process has left the run";
+  message +=
+      gone.lastEnded.empty()
+          ? "; it is not known to have ended anything"
+          : "; the last that it is known to have ended is " + gone.lastEnded;
   return {ErrorKind::LostPeer, std::move(message), {process}};
 }
 
 Error MessagePeers::lostPeer() {
   std::lock_guard lock(mutex);
-  if (lost)
-    return lost;
-  for (int p = 0; p < messenger.size; ++p)
-    if (processes[p].isGone)
-      return describeLoss(p, false);
-  return {};
+  return lost ? lost : meetings.lost();
 }
 
 std::vector<int32_t> MessagePeers::silentRanks(double seconds) {
@@ -254,12 +258,16 @@ std::vector<std::string> MessagePeers::askStates(double seconds) {
       process.hasAnswered = false;
   }
   sendToAll(AsksState);
+  // Who has been silent for some beats will not answer either.
+  const auto now = Clock::now();
+  const auto done = [&](const Process &process) {
+    return process.hasAnswered || process.isGone ||
+           &process == &processes[messenger.number] ||
+           now - process.lastHeard > 4 * beat;
+  };
   std::unique_lock lock(mutex);
   wake.wait_for(lock, toDuration(seconds), [&] {
-    return faultKnown || std::all_of(processes.begin(), processes.end(), [&](const Process &process) {
-             return process.hasAnswered || process.isGone ||
-                    &process == &processes[messenger.number];
-           });
+    return faultKnown || std::all_of(processes.begin(), processes.end(), done);
   });
   std::vector<std::string> states;
   for (Process &process : processes)

@@ -53,24 +53,25 @@ private:
 
   void sendToAll(Tag tag, std::string_view bytes = {});
   void hear(int from, std::string_view bytes);
-  void hearGone(int process, bool killed);
+  void hearGone(int process, const Farewell &farewell);
   void addStep(int process, std::string_view bytes);
-  Error describeLoss(int process, bool killed) const;
-  void sendBeats(Clock::duration beat);
+  Error describeLoss(int process, const Farewell &farewell) const;
+  void sendBeats();
   void handOutSteps();
 
   Messenger &messenger;
   Meetings meetings;
   Listener listener;
   size_t numValues = 0;
+  Clock::duration beat{};
 
   std::mutex mutex; ///< of what follows
   std::condition_variable wake;
   bool listening = false, stopping = false;
   bool faultKnown = false; ///< then not all steps will end
   std::vector<Process> processes;
-  std::deque<Step> steps;  ///< not handed out yet
-  uint64_t firstStep = 0;  ///< number of the first of them
+  std::deque<Step> steps; ///< not handed out yet
+  uint64_t firstStep = 0; ///< number of the first of them
   std::vector<std::pair<int, std::string>> early; ///< before listen
   Error lost;
   std::vector<std::thread> threads;

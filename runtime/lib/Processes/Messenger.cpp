@@ -36,8 +36,8 @@ Messenger::Stream Messenger::open(Listener listener) {
     for (const auto &[from, bytes] : waiting.mapped())
       present.onMessage(from, bytes);
   for (int p = 0; p < size; ++p)
-    if (gone[p] != Gone::No)
-      present.onGone(p, gone[p] == Gone::Killed);
+    if (gone[p])
+      present.onGone(p, *gone[p]);
   return stream;
 }
 
@@ -54,13 +54,24 @@ void Messenger::hear(int from, Stream stream, std::string bytes) {
     early[stream].emplace_back(from, std::move(bytes));
 }
 
-void Messenger::leave(int process, bool killed) {
+void Messenger::leave(int process, Farewell farewell) {
   std::lock_guard lock(mutex);
-  if (gone[process] != Gone::No)
+  if (gone[process])
     return;
-  gone[process] = killed ? Gone::Killed : Gone::SaidSo;
+  gone[process] = std::move(farewell);
   for (const auto &[stream, listener] : listeners)
-    listener.onGone(process, killed);
+    listener.onGone(process, *gone[process]);
+}
+
+void Messenger::setFault(const Error &error) {
+  std::lock_guard lock(faultMutex);
+  if (!ownFault)
+    ownFault = error;
+}
+
+Error Messenger::fault() {
+  std::lock_guard lock(faultMutex);
+  return ownFault;
 }
 
 //===----------------------------------------------------------------------===//
@@ -80,12 +91,30 @@ Meetings::Meetings(Messenger &messenger)
       brought[from][meeting] = bytes.substr(sizeof(meeting));
     wake.notify_all();
   };
-  listener.onGone = [this](int process, bool) {
+  listener.onGone = [this](int process, const Farewell &farewell) {
     std::lock_guard lock(mutex);
-    gone[process] = true;
+    gone[process] = farewell;
     wake.notify_all();
   };
   stream = messenger.open(std::move(listener));
+}
+
+Error Meetings::lost() {
+  std::lock_guard lock(mutex);
+  // Who was killed, or why somebody left, says more than that somebody left.
+  Error result;
+  for (int p = 0; p < messenger.size; ++p) {
+    if (!gone[p] || (result && !gone[p]->wasKilled && !gone[p]->fault))
+      continue;
+    if (gone[p]->fault)
+      return gone[p]->fault;
+    result = {ErrorKind::LostPeer,
+              "rank " + std::to_string(p) +
+                  " is lost: its process has ended while others waited for it; "
+                  "look for what it says itself",
+              {p}};
+  }
+  return result;
 }
 
 std::vector<std::string> Meetings::gather(const std::string &own,

@@ -19,6 +19,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace penstock::runtime {
@@ -40,6 +41,12 @@ struct Patience {
   }
 };
 
+/// How a process has gone.
+struct Farewell {
+  bool wasKilled = false; ///< it did not say so
+  Error fault;            ///< why, if it said that
+};
+
 class Messenger {
 public:
   using Stream = uint64_t;
@@ -47,12 +54,11 @@ public:
   /// not wait.
   struct Listener {
     std::function<void(int from, std::string_view bytes)> onMessage;
-    /// This process sends no more. `killed`: without having said so.
-    std::function<void(int process, bool killed)> onGone;
+    /// This process sends no more.
+    std::function<void(int process, const Farewell &farewell)> onGone;
   };
 
-  Messenger(int size, int number)
-      : size(size), number(number), gone(size, Gone::No) {}
+  Messenger(int size, int number) : size(size), number(number), gone(size) {}
   virtual ~Messenger() = default;
 
   const int size, number;
@@ -69,22 +75,27 @@ public:
   /// Returns when no call is under way that began before.
   void settle() { std::lock_guard lock(mutex); }
 
+  /// Why this process will go, for its good-bye. The first fault counts.
+  void setFault(const Error &error);
+
 protected:
   /// \name Of the thread that hears
   /// @{
   void hear(int from, Stream stream, std::string bytes);
-  void leave(int process, bool killed);
+  void leave(int process, Farewell farewell);
   /// @}
+  /// What setFault has said.
+  Error fault();
 
 private:
-  enum class Gone : uint8_t { No, SaidSo, Killed };
-
   std::mutex mutex;
-  std::vector<Gone> gone;
+  std::vector<std::optional<Farewell>> gone;
   Stream numOpened = 0;
   std::map<Stream, Listener> listeners;
   /// What has come for streams that are not open yet.
   std::map<Stream, std::vector<std::pair<int, std::string>>> early;
+  std::mutex faultMutex;
+  Error ownFault;
 };
 
 /// Meetings of all processes, one after the other.
@@ -97,6 +108,9 @@ public:
   /// before, or one that has not come has gone.
   std::vector<std::string> gather(const std::string &own,
                                   const Patience &patience);
+  /// Why not all can meet any more: the fault with which a process has gone;
+  /// none: all are there.
+  Error lost();
 
 private:
   Messenger &messenger;
@@ -105,7 +119,7 @@ private:
   uint64_t numHeld = 0;
   /// Of each process, what it has brought to the present and to later meetings.
   std::vector<std::map<uint64_t, std::string>> brought;
-  std::vector<bool> gone;
+  std::vector<std::optional<Farewell>> gone;
   Messenger::Stream stream;
 };
 

@@ -65,10 +65,10 @@ void MessageJob::findNeighbours(std::optional<int32_t> said) {
 Status MessageJob::checkRanks(int32_t numRanks, const std::string &launcher,
                               const std::string &option) {
   // All processes find the same fault, even if they have different programs.
-  const auto all = gather(std::to_string(numRanks),
-                          std::numeric_limits<double>::infinity());
+  const auto all =
+      gather(std::to_string(numRanks), std::numeric_limits<double>::infinity());
   if (all.empty())
-    return Failure{"a process has left the job"};
+    return Failure{meetings.lost().message};
   for (const std::string &text : all)
     if (const int number = std::stoi(text); number != size())
       return Failure{"the program has " + counted(number, "rank") + ", but " +
@@ -78,8 +78,7 @@ Status MessageJob::checkRanks(int32_t numRanks, const std::string &launcher,
   return success();
 }
 
-std::unique_ptr<Backend>
-MessageJob::makeProcessBackend(TransportMaker maker) {
+std::unique_ptr<Backend> MessageJob::makeProcessBackend(TransportMaker maker) {
   return std::make_unique<ProcessBackend>(*messages, std::move(maker));
 }
 

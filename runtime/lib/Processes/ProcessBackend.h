@@ -29,6 +29,7 @@ public:
                                   double seconds) override {
     return meetings.gather(own, Patience::of(seconds));
   }
+  Error lostPeer() override { return meetings.lost(); }
   std::unique_ptr<Peers> makePeers() override;
 
 protected:

@@ -35,6 +35,8 @@ public:
   virtual std::vector<std::string>
   gather(const std::string &own,
          double seconds = std::numeric_limits<double>::infinity()) = 0;
+  /// As Peers::lostPeer: why gather has returned nothing.
+  virtual Error lostPeer() = 0;
   /// Bytes that process `from` has, for all; none as with gather.
   std::optional<std::string> broadcast(const std::string &bytes, int32_t from);
 
@@ -48,9 +50,10 @@ public:
   /// Whether fail() ends all processes.
   virtual bool endsTogether() const = 0;
   /// Comes before this process ends with this exit code because of a fault:
-  /// what it has said leaves, and the others end too if that is possible. Any
-  /// thread may call it while others still use the job.
-  virtual void fail(int code) = 0;
+  /// what it has said leaves, and the others end too, if that is possible, or
+  /// else hear of the fault. Any thread may call it while others still use the
+  /// job.
+  virtual void fail(int code, const Error &fault) = 0;
 };
 
 /// The processes that mpirun has started. Starts MPI, once in a process and
