@@ -92,6 +92,8 @@ cudaError_t World::enqueue(Lock &lock, std::span<CUstream_st *const> on,
   }
   if (spec.isLaunch && !waitForRoom(lock, device))
     return cudaErrorUnknown;
+  if (devices[device].broken != cudaSuccess)
+    return devices[device].broken;
   std::vector<OpRef> more;
   for (Resource *resource : spec.resources)
     more.push_back(lastOf(resource));
@@ -1230,12 +1232,9 @@ void **__cudaRegisterFatBinary(void *) {
 void __cudaRegisterFatBinaryEnd(void **) {}
 void __cudaUnregisterFatBinary(void **) {}
 char __cudaInitModule(void **) { return 0; }
-void __cudaRegisterVar(void **, char *, char *, const char *name, int, size_t,
-                       int, int) {
-  Lock lock(World::get().mutex);
-  World::get().find(std::string("the device variable ") + name +
-                    " is not modelled");
-}
+/// Bodies of kernels know their variables; there is no device memory for them.
+void __cudaRegisterVar(void **, char *, char *, const char *, int, size_t, int,
+                       int) {}
 void __cudaRegisterFunction(void **, const char *function, char *,
                             const char *name, int, uint3 *, uint3 *, dim3 *,
                             dim3 *, int *) {

@@ -209,6 +209,8 @@ void World::start(const OpRef &op) {
   if (op->done)
     return;
   if (devices[op->device].broken != cudaSuccess) {
+    if (op->item)
+      kill(*op->item);
     complete(op);
     return;
   }
@@ -462,8 +464,9 @@ void World::monitor() {
 }
 
 void World::declareDeadlock() {
+  if (!deadlocked)
+    deadlockReport = describeWaits();
   deadlocked = true;
-  deadlockReport = describeWaits();
   reportedVersion = version;
   if (options.onDeadlock == OnDeadlock::Hang)
     return;
@@ -698,7 +701,7 @@ void World::reset(const Options &newOptions) {
   callCounts.clear();
   callCount = 0;
   numKnown = 0;
-  nextOp = 1;
+  nextOp = nextId = nextCapture = 1;
   ++generation;
   ++version;
   options = newOptions;

@@ -245,6 +245,8 @@ public:
   /// Operations and threads that an item waits for.
   void waitsOf(const Item &item, std::vector<OpRef> &ops,
                std::vector<Thread *> &hosts, std::string *text);
+  /// It does nothing any more, and ends when its turn comes.
+  void kill(Item &item);
   void cancelItems(const std::function<bool(const Item &)> &which);
   void failComms();
   void dropNccl();
