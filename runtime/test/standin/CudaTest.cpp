@@ -284,7 +284,8 @@ TEST_F(StandInCuda, AFailedDeviceFailsEveryCall) {
   Gate gate;
   gate.close(a);
   bool ran = false;
-  call(a, [&] { ran = true; });
+  EXPECT_CUDA(cudaLaunchHostFunc(
+      a, [](void *data) { *static_cast<bool *>(data) = true; }, &ran));
   breakDevice(0, cudaErrorIllegalAddress);
   gate.open = true;
   EXPECT_EQ(cudaStreamSynchronize(a), cudaErrorIllegalAddress);
