@@ -18,7 +18,7 @@ namespace {
 TEST(StandInAgreement, OfVerifierAndStandInOnRandomPrograms) {
   std::mt19937 random(7);
   std::map<std::string, std::map<Outcome, size_t>> tally;
-  for (uint32_t n = 0; n < 150; ++n) {
+  for (uint32_t n = 0; n < 80; ++n) {
     const Program program = penstock::test::randomProgram(random);
     ASSERT_EQ(standin::test::compare(program, tally, n), "")
         << "program " << n << "\n"
@@ -26,8 +26,8 @@ TEST(StandInAgreement, OfVerifierAndStandInOnRandomPrograms) {
   }
   // Worth something only if every model accepts and refuses some.
   for (auto &[model, count] : tally) {
-    EXPECT_GT(count[Outcome::Ok], 15u) << model;
-    EXPECT_GT(count[Outcome::Deadlock], 10u) << model;
+    EXPECT_GT(count[Outcome::Ok], 10u) << model;
+    EXPECT_GT(count[Outcome::Deadlock], 5u) << model;
     EXPECT_EQ(count[Outcome::Error] > 0, model.find("first use") != model.npos)
         << model;
   }

@@ -432,6 +432,16 @@ TEST_F(StandInCuda, ATestCanLoopOverAllCalls) {
   EXPECT_CUDA(careful(stream));
 }
 
+TEST_F(StandInCuda, WithoutADevice) {
+  Options options;
+  options.devices = 0;
+  reset(options);
+  int count = -1;
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);
+  EXPECT_EQ(count, 0);
+  EXPECT_EQ(cudaSetDevice(0), cudaErrorInvalidDevice);
+}
+
 //===----------------------------------------------------------------------===//
 // Threads
 //===----------------------------------------------------------------------===//
