@@ -249,6 +249,53 @@ TEST_F(StandInGraph, TheLegacyStreamDisturbsCapturesOfBlockingStreams) {
             cudaErrorStreamCaptureInvalidated);
 }
 
+TEST_F(StandInGraph, EveryCallOfACaptureCanFail) {
+  static int n;
+  auto program = [&] {
+    cudaGraph_t captured = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    cudaError_t worst =
+        cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal);
+    auto note = [&](cudaError_t error) {
+      worst = worst == cudaSuccess ? error : worst;
+      return error;
+    };
+    if (worst == cudaSuccess) {
+      note(cudaLaunchHostFunc(a, increment, &n));
+      note(cudaStreamEndCapture(a, &captured));
+    }
+    if (worst == cudaSuccess)
+      note(cudaGraphInstantiate(&exec, captured, 0));
+    if (worst == cudaSuccess)
+      note(cudaGraphLaunch(exec, a));
+    if (exec)
+      note(cudaGraphExecDestroy(exec));
+    if (captured)
+      note(cudaGraphDestroy(captured));
+    return worst;
+  };
+  const uint64_t before = numCalls();
+  EXPECT_CUDA(program());
+  const uint64_t calls = numCalls() - before;
+  EXPECT_EQ(calls, 7u);
+  for (uint64_t i = 1; i <= calls; ++i) {
+    failAny(i, cudaErrorUnknown);
+    EXPECT_EQ(program(), cudaErrorUnknown) << i;
+    EXPECT_EQ(leaks(), "2 streams\n1 events\n") << i;
+    cudaStreamCaptureStatus status;
+    EXPECT_CUDA(cudaStreamIsCapturing(a, &status));
+    EXPECT_EQ(status, cudaStreamCaptureStatusNone) << i;
+  }
+}
+
+TEST_F(StandInGraph, DestroyingAStreamEndsItsCapture) {
+  begin();
+  EXPECT_CUDA(cudaStreamDestroy(a));
+  void *p = nullptr;
+  EXPECT_CUDA(cudaMalloc(&p, 10)); // nothing captures any more
+  EXPECT_CUDA(cudaFree(p));
+}
+
 /// A step of two ranks: one group with a send and a receive.
 void exchange(Rank &r) {
   r.group([&] {

@@ -489,6 +489,7 @@ struct Group {
 };
 thread_local Group group;
 thread_local std::string lastErrorText;
+thread_local bool injectedNow = false; ///< into the call that runs
 
 /// `fn(world, lock, thread)` as one call of NCCL.
 template <typename Fn>
@@ -509,7 +510,9 @@ ncclResult_t nccl(const char *function, Fn &&fn, unsigned flags = 0) {
   } else if (call.injected && !(flags & kReleases)) {
     result = static_cast<ncclResult_t>(*call.injected);
   } else {
+    injectedNow = call.injected.has_value();
     result = fn(call.world, call.lock, call.thread);
+    injectedNow = false;
     if (call.injected)
       result = static_cast<ncclResult_t>(*call.injected);
   }
@@ -1149,6 +1152,8 @@ ncclResult_t ncclGroupEnd() {
           return refuse(ncclInvalidUsage, "ncclGroupEnd without a start");
         if (--group.depth > 0)
           return ncclSuccess;
+        if (injectedNow) // the group is over, and nothing is launched
+          group.error = ncclSystemError;
         return endGroup(world, lock);
       },
       kReleases);
@@ -1447,13 +1452,12 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices) {
   return nccl("ncclCommInitAll", [&](World &world, Lock &lock, Thread &t) {
     if (!comms || n < 1)
       return refuse(ncclInvalidArgument, "no communicators");
-    if (n > static_cast<int>(world.devices.size()) &&
-        !world.options.sharedDevices)
+    if (n > world.options.devices && !world.options.sharedDevices)
       return refuse(ncclInvalidUsage, "more ranks than devices");
     std::set<int> used;
     for (int rank = 0; rank < n; ++rank) {
       const int device = devices ? devices[rank] : rank;
-      if (device < 0 || device >= static_cast<int>(world.devices.size()))
+      if (device < 0 || device >= world.options.devices)
         return refuse(ncclUnhandledCudaError, "no such device");
       if (!used.insert(device).second && !world.options.sharedDevices)
         return refuse(ncclInvalidUsage, "a device is there twice");
@@ -1815,7 +1819,7 @@ ALIAS(ncclRedOpDestroy);
 
 void penstock::standin::breakComm(ncclComm_t comm, ncclResult_t error) {
   World &world = World::get();
-  Lock lock(world.mutex);
+  Lock lock = enterWorld(world);
   if (!isKnown(world, comm))
     return;
   comm->broken = true;
