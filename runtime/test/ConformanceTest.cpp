@@ -540,8 +540,10 @@ TEST_P(Conformance, AllReduceSumsOnAllRanks) {
   const uint32_t a = collective(0, Op::AllReduce, 0, left),
                  b = collective(1, Op::AllReduce, 0, right);
   auto first = start(0, a), second = start(1, b);
-  EXPECT_FALSE(first.get());
-  EXPECT_FALSE(second.get());
+  for (Running *running : {&first, &second}) {
+    const Error error = running->get();
+    EXPECT_FALSE(error) << error.message;
+  }
   const std::vector<float> sum = {11, 22, 33};
   EXPECT_TRUE(!here(0) || left == sum);
   EXPECT_TRUE(!here(1) || right == sum);

@@ -39,7 +39,8 @@ void IssuingModel::issue(Op op, const ActionContext &context) {
   if (const cudaError_t code = cudaLaunchHostFunc(
           static_cast<cudaStream_t>(context.queue), run, &call);
       code != cudaSuccess)
-    throw std::runtime_error(cudaGetErrorString(code));
+    throw std::runtime_error(std::string("cudaLaunchHostFunc: ") +
+                             cudaGetErrorString(code) + "; try again");
 }
 
 void IssuingModel::optimizerStep(int32_t) {

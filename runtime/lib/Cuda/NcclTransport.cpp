@@ -361,8 +361,16 @@ Error NcclTransport::allocate() {
                    operation.isFirst ? size * (operation.numRanks - 1) : size,
                    false))
         return error;
-      if (operation.isFirst)
-        if (Error error = make(operation.host, size * operation.numRanks, true))
+      cudaPointerAttributes where;
+      if (const cudaError_t code =
+              cudaPointerGetAttributes(&where, operation.values.data());
+          code != cudaSuccess)
+        return cudaError("cudaPointerGetAttributes", code);
+      operation.onHost = where.type == cudaMemoryTypeUnregistered;
+      if (operation.isFirst || operation.onHost)
+        if (Error error = make(
+                operation.host,
+                operation.isFirst ? size * operation.numRanks : size, true))
           return error;
       for (size_t i = 0; i < operation.messages.size(); ++i) {
         operation.messages[i].data = operation.device + i * size;
@@ -563,50 +571,70 @@ void NcclTransport::addValues(void *data) {
   }
 }
 
+void NcclTransport::takeValues(void *data) {
+  const Operation &operation = *static_cast<const Operation *>(data);
+  std::memcpy(operation.host, operation.values.data(),
+              operation.values.size_bytes());
+}
+
+void NcclTransport::giveValues(void *data) {
+  const Operation &operation = *static_cast<const Operation *>(data);
+  std::memcpy(operation.values.data(), operation.host,
+              operation.values.size_bytes());
+}
+
 /// NCCL's own all_reduce adds in an order of its own. So values go to the first
 /// rank, are added by a host function, and the sums come back. The values may
-/// be in any memory that CUDA can copy; only `device` meets NCCL.
+/// be in any memory; only `device` meets NCCL. A copy from or to memory that is
+/// not pinned would hold the host up, so a host function makes it.
 Error NcclTransport::runCollective(Operation &operation, cudaStream_t queue) {
-  auto exchangeAll = [&](std::span<const Message> messages) -> Error {
-    for (size_t i = 0; i < messages.size(); i += kMaxPeers)
-      if (Error error = runGroup(
-              messages.subspan(i, std::min(kMaxPeers, messages.size() - i)),
-              queue))
-        return error;
-    return {};
+  Error error; // the first; then nothing more is done
+  auto exchangeAll = [&](std::span<const Message> messages) {
+    for (size_t i = 0; i < messages.size() && !error; i += kMaxPeers)
+      error = runGroup(
+          messages.subspan(i, std::min(kMaxPeers, messages.size() - i)), queue);
   };
-  auto copy = [&](void *to, const void *from, size_t bytes) -> Error {
+  auto copy = [&](void *to, const void *from, size_t bytes) {
+    if (error || bytes == 0)
+      return;
     const cudaError_t code =
         cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue);
-    return code == cudaSuccess ? Error() : cudaError("cudaMemcpyAsync", code);
+    if (code != cudaSuccess)
+      error = cudaError("cudaMemcpyAsync", code);
   };
+  auto call = [&](cudaHostFn_t function) {
+    if (error)
+      return;
+    const cudaError_t code = cudaLaunchHostFunc(queue, function, &operation);
+    if (code != cudaSuccess)
+      error = cudaError("cudaLaunchHostFunc", code);
+  };
+  const bool adds = operation.numRanks > 0, isFirst = operation.isFirst;
+  float *const host = operation.host;
+  std::byte *const device = operation.device;
   const size_t size = operation.values.size_bytes();
-  const bool adds = operation.numRanks > 0, first = adds && operation.isFirst;
-  if (adds)
-    if (Error error =
-            copy(first ? static_cast<void *>(operation.host) : operation.device,
-                 operation.values.data(), size))
-      return error;
-  if (Error error = exchangeAll(operation.messages))
-    return error;
-  if (first) {
-    if (Error error = copy(operation.host + operation.values.size(),
-                           operation.device, size * (operation.numRanks - 1)))
-      return error;
-    if (const cudaError_t code =
-            cudaLaunchHostFunc(queue, addValues, &operation);
-        code != cudaSuccess)
-      return cudaError("cudaLaunchHostFunc", code);
-    if (Error error = copy(operation.device, operation.host, size))
-      return error;
+  if (adds && operation.onHost)
+    call(takeValues);
+  else if (adds && isFirst)
+    copy(host, operation.values.data(), size);
+  if (adds && !isFirst)
+    copy(device, operation.onHost ? host : operation.values.data(), size);
+  exchangeAll(operation.messages);
+  if (adds && isFirst) {
+    copy(host + operation.values.size(), device,
+         size * (operation.numRanks - 1));
+    call(addValues);
+    copy(device, host, size);
   }
-  if (Error error = exchangeAll(operation.back))
-    return error;
-  if (adds)
-    return copy(operation.values.data(),
-                first ? static_cast<void *>(operation.host) : operation.device,
-                size);
-  return {};
+  exchangeAll(operation.back);
+  if (adds && operation.onHost) {
+    if (!isFirst)
+      copy(host, device, size);
+    call(giveValues);
+  } else if (adds) {
+    copy(operation.values.data(), device, size);
+  }
+  return error;
 }
 
 Error NcclTransport::check() {

@@ -77,9 +77,10 @@ private:
     std::vector<Message> messages; ///< of a collective: to the first rank
     std::vector<Message> back;     ///< and from there
     /// Of an all_reduce. `device` has the values of all other ranks, one after
-    /// the other, or on those the own ones; `host`, on the first rank, those of
-    /// all ranks.
+    /// the other, or on those the own ones; `host`, which is pinned, has those
+    /// of all ranks, or the own ones where only host functions can copy them.
     std::span<float> values;
+    bool onHost = false; ///< the values, in memory that CUDA does not know
     size_t numRanks = 0;  ///< that add; 0: nothing is added
     bool isFirst = false; ///< of them
     std::byte *device = nullptr;
@@ -100,6 +101,8 @@ private:
   Error runGroup(std::span<const Message> messages, cudaStream_t stream);
   Error runCollective(Operation &operation, cudaStream_t stream);
   static void CUDART_CB addValues(void *operation);
+  static void CUDART_CB takeValues(void *operation);
+  static void CUDART_CB giveValues(void *operation);
 
   Error settle(ncclComm_t comm, std::string_view call, ncclResult_t code);
   Error goesOn() const;

@@ -92,6 +92,8 @@ cudaError_t World::enqueue(Lock &lock, std::span<CUstream_st *const> on,
   }
   if (spec.isLaunch && !waitForRoom(lock, device))
     return cudaErrorUnknown;
+  if (devices[device].broken != cudaSuccess)
+    return devices[device].broken;
   std::vector<OpRef> more;
   for (Resource *resource : spec.resources)
     more.push_back(lastOf(resource));
@@ -171,10 +173,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
         if (!world.streams.count(stream) ||
             stream == world.devices[stream->device].nullStream)
           return cudaErrorInvalidResourceHandle;
-        if (stream->capture) {
-          stream->capture->invalid = true;
-          stream->capture->members.erase(stream);
-        }
+        if (stream->capture)
+          world.leaveCapture(stream);
         world.streams.erase(stream);
         world.graveyard.push_back(std::shared_ptr<CUstream_st>(stream));
         return cudaSuccess;
@@ -823,12 +823,12 @@ cudaError_t cudaGetDeviceCount(int *count) {
   return cuda("cudaGetDeviceCount", [&](World &world, Lock &, Thread &) {
     if (!count)
       return cudaErrorInvalidValue;
-    *count = static_cast<int>(world.devices.size());
+    *count = world.options.devices;
     return *count ? cudaSuccess : cudaErrorNoDevice;
   });
 }
 static bool isDevice(const World &world, int device) {
-  return device >= 0 && device < static_cast<int>(world.devices.size());
+  return device >= 0 && device < world.options.devices;
 }
 cudaError_t cudaSetDevice(int device) {
   return cuda("cudaSetDevice", [&](World &world, Lock &, Thread &t) {
@@ -975,7 +975,7 @@ cudaError_t cudaDriverGetVersion(int *version) {
 
 static cudaError_t lastError(bool clear) {
   World &world = World::get();
-  Lock lock(world.mutex);
+  Lock lock = enterWorld(world);
   Thread &t = world.thread(false);
   const cudaError_t broken = world.devices[t.device].broken;
   const cudaError_t error = broken != cudaSuccess ? broken : t.lastError;
@@ -1080,7 +1080,7 @@ thread_local std::vector<Configuration> configurations;
 
 void penstock::standin::detail::addKernel(std::string name,
                                           const void *function, Binder binder) {
-  Lock lock(World::get().mutex);
+  Lock lock = enterWorld(World::get());
   if (!function) {
     kernels().byName[name] = std::move(binder);
     return;
@@ -1213,7 +1213,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks,
       blocks, function, blockSize, bytes, 0);
 }
 cudaError_t cudaGetKernel(cudaKernel_t *kernel, const void *function) {
-  Lock lock(World::get().mutex);
+  Lock lock = enterWorld(World::get());
   auto it = kernels().byFunction.find(function);
   if (it == kernels().byFunction.end())
     return cudaErrorInvalidDeviceFunction;
@@ -1230,16 +1230,13 @@ void **__cudaRegisterFatBinary(void *) {
 void __cudaRegisterFatBinaryEnd(void **) {}
 void __cudaUnregisterFatBinary(void **) {}
 char __cudaInitModule(void **) { return 0; }
-void __cudaRegisterVar(void **, char *, char *, const char *name, int, size_t,
-                       int, int) {
-  Lock lock(World::get().mutex);
-  World::get().find(std::string("the device variable ") + name +
-                    " is not modelled");
-}
+/// Bodies of kernels know their variables; there is no device memory for them.
+void __cudaRegisterVar(void **, char *, char *, const char *, int, size_t, int,
+                       int) {}
 void __cudaRegisterFunction(void **, const char *function, char *,
                             const char *name, int, uint3 *, uint3 *, dim3 *,
                             dim3 *, int *) {
-  Lock lock(World::get().mutex);
+  Lock lock = enterWorld(World::get());
   CUkern_st &kernel = kernels().byFunction[function];
   kernel.function = function;
   kernel.name = name;
@@ -1296,7 +1293,7 @@ void World::dropCuda() {
 
 std::string penstock::standin::leaks() {
   World &world = World::get();
-  Lock lock(world.mutex);
+  Lock lock = enterWorld(world);
   std::string text;
   size_t numStreams = 0;
   for (CUstream_st *stream : world.streams)

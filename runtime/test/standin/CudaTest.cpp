@@ -284,7 +284,8 @@ TEST_F(StandInCuda, AFailedDeviceFailsEveryCall) {
   Gate gate;
   gate.close(a);
   bool ran = false;
-  call(a, [&] { ran = true; });
+  EXPECT_CUDA(cudaLaunchHostFunc(
+      a, [](void *data) { *static_cast<bool *>(data) = true; }, &ran));
   breakDevice(0, cudaErrorIllegalAddress);
   gate.open = true;
   EXPECT_EQ(cudaStreamSynchronize(a), cudaErrorIllegalAddress);
@@ -429,6 +430,16 @@ TEST_F(StandInCuda, ATestCanLoopOverAllCalls) {
     EXPECT_EQ(leaks(), "1 streams\n") << n;
   }
   EXPECT_CUDA(careful(stream));
+}
+
+TEST_F(StandInCuda, WithoutADevice) {
+  Options options;
+  options.devices = 0;
+  reset(options);
+  int count = -1;
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);
+  EXPECT_EQ(count, 0);
+  EXPECT_EQ(cudaSetDevice(0), cudaErrorInvalidDevice);
 }
 
 //===----------------------------------------------------------------------===//

@@ -140,6 +140,15 @@ static void endCapture(World &world, const std::shared_ptr<Capture> &capture) {
   world.captures.erase(capture);
 }
 
+void World::leaveCapture(CUstream_st *stream) {
+  const std::shared_ptr<Capture> capture = stream->capture;
+  capture->invalid = true;
+  if (stream == capture->origin)
+    return endCapture(*this, capture);
+  capture->members.erase(stream);
+  stream->capture = nullptr;
+}
+
 extern "C" {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle,
@@ -170,7 +179,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle,
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
-  return cuda(
+  const cudaError_t error = cuda(
       "cudaStreamEndCapture",
       [&](World &world, Lock &, Thread &t) {
         if (!graph)
@@ -189,6 +198,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
         if (capture->owner != &t &&
             capture->mode != cudaStreamCaptureModeRelaxed)
           return cudaErrorStreamCaptureWrongThread;
+        for (CUstream_st *member : capture->members)
+          if (member->inProgress)
+            world.find("a capture ends while a group of a communicator that "
+                       "does not block is in progress there");
         const bool joined = isJoined(*capture);
         endCapture(world, capture);
         if (capture->invalid)
@@ -199,7 +212,15 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
         world.graphs.insert(*graph);
         return cudaSuccess;
       },
-      0);
+      kReleases);
+  if (error != cudaSuccess && graph && *graph) { // injected
+    World &world = World::get();
+    Lock lock = enterWorld(world);
+    world.graphs.erase(*graph);
+    delete *graph;
+    *graph = nullptr;
+  }
+  return error;
 }
 
 static cudaStreamCaptureStatus statusOf(const CUstream_st *stream) {

@@ -259,11 +259,10 @@ static void perform(World &world,
     c.done = true;
     parts.push_back({c.send, c.receive, c.comm->rank});
   }
-  const Collective c = first;
+  const Collective c = first; // its key names what is erased
   c.comm->clique->meetings.erase(c.key);
   if (c.kind == Collective::Meet)
     return;
-  std::string problem;
   runCollective(c, parts, [&](const void *p, size_t size) {
     return world.checkRange(p, size, nameOf(c.kind));
   });
@@ -363,13 +362,18 @@ bool World::progressItems() {
   return progress || !startable.empty();
 }
 
+void World::kill(Item &item) {
+  if (item.dead || item.done)
+    return;
+  item.dead = true;
+  for (ncclComm *comm : item.comms)
+    --comm->unfinished;
+}
+
 void World::cancelItems(const std::function<bool(const Item &)> &which) {
   for (const auto &[number, op] : pending)
-    if (op->item && which(*op->item) && !op->item->dead) {
-      op->item->dead = true;
-      for (ncclComm *comm : op->item->comms)
-        --comm->unfinished;
-    }
+    if (op->item && which(*op->item))
+      kill(*op->item);
   ++version;
 }
 
@@ -387,8 +391,10 @@ void World::waitsOf(const Item &item, std::vector<OpRef> &ops,
                     std::vector<Thread *> &hosts, std::string *text) {
   auto partnerIs = [&](const std::string &own, int peer, Clique &clique,
                        const Item *other, bool posted) {
-    std::string line =
-        item.what + ": " + own + " waits for rank " + std::to_string(peer);
+    const bool isGroup = item.transfers.size() + item.collectives.size() > 1;
+    std::string line = item.what + (isGroup ? ": " + own : "") + " waits for ";
+    if (!other || other->dead)
+      line += "rank " + std::to_string(peer);
     ncclComm *comm = clique.ranks[static_cast<size_t>(peer)];
     OpRef op = other ? other->owner.lock() : nullptr;
     if (!other) {
@@ -400,13 +406,13 @@ void World::waitsOf(const Item &item, std::vector<OpRef> &ops,
     } else if (other->dead) {
       line += ", whose communicator was aborted";
     } else if (posted) {
-      line += ", whose communicator is broken";
+      line += other->what + ", but the communicator is broken";
     } else {
       if (op && op.get() != item.op.get())
         ops.push_back(op);
-      line += "'s " + other->what +
-              (other->ready ? ", which has not come to the other end"
-                            : ", which has not started");
+      line +=
+          other->what + (other->ready ? ", which has not come to the other end"
+                                      : ", which has not started");
     }
     if (text)
       *text += line + "\n";
@@ -483,6 +489,7 @@ struct Group {
 };
 thread_local Group group;
 thread_local std::string lastErrorText;
+thread_local bool injectedNow = false; ///< into the call that runs
 
 /// `fn(world, lock, thread)` as one call of NCCL.
 template <typename Fn>
@@ -503,7 +510,9 @@ ncclResult_t nccl(const char *function, Fn &&fn, unsigned flags = 0) {
   } else if (call.injected && !(flags & kReleases)) {
     result = static_cast<ncclResult_t>(*call.injected);
   } else {
+    injectedNow = call.injected.has_value();
     result = fn(call.world, call.lock, call.thread);
+    injectedNow = false;
     if (call.injected)
       result = static_cast<ncclResult_t>(*call.injected);
   }
@@ -976,8 +985,10 @@ ncclResult_t penstock::standin::meet(ncclComm_t comm, std::string tag,
   Collective c;
   c.comm = comm;
   c.key = "meeting " + tag;
-  for (int rank : ranks)
-    c.key += " " + std::to_string(rank);
+  for (int rank : ranks) {
+    c.key += ' ';
+    c.key += std::to_string(rank);
+  }
   c.ranks = std::move(ranks);
   return collective("meet", c, stream);
 }
@@ -1141,6 +1152,8 @@ ncclResult_t ncclGroupEnd() {
           return refuse(ncclInvalidUsage, "ncclGroupEnd without a start");
         if (--group.depth > 0)
           return ncclSuccess;
+        if (injectedNow) // the group is over, and nothing is launched
+          group.error = ncclSystemError;
         return endGroup(world, lock);
       },
       kReleases);
@@ -1439,13 +1452,12 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices) {
   return nccl("ncclCommInitAll", [&](World &world, Lock &lock, Thread &t) {
     if (!comms || n < 1)
       return refuse(ncclInvalidArgument, "no communicators");
-    if (n > static_cast<int>(world.devices.size()) &&
-        !world.options.sharedDevices)
+    if (n > world.options.devices && !world.options.sharedDevices)
       return refuse(ncclInvalidUsage, "more ranks than devices");
     std::set<int> used;
     for (int rank = 0; rank < n; ++rank) {
       const int device = devices ? devices[rank] : rank;
-      if (device < 0 || device >= static_cast<int>(world.devices.size()))
+      if (device < 0 || device >= world.options.devices)
         return refuse(ncclUnhandledCudaError, "no such device");
       if (!used.insert(device).second && !world.options.sharedDevices)
         return refuse(ncclInvalidUsage, "a device is there twice");
@@ -1807,7 +1819,7 @@ ALIAS(ncclRedOpDestroy);
 
 void penstock::standin::breakComm(ncclComm_t comm, ncclResult_t error) {
   World &world = World::get();
-  Lock lock(world.mutex);
+  Lock lock = enterWorld(world);
   if (!isKnown(world, comm))
     return;
   comm->broken = true;

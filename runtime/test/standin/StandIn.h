@@ -265,8 +265,8 @@ struct Signature<void(Args...)> {
 ///   registerKernel<void(float *, int)>("_Z5scalePfi", body);
 /// The stand-in cannot check it: the ABI does not pass the sizes.
 template <typename Fn, typename Body>
-void registerKernel(std::string name, Body body) {
-  detail::addKernel(std::move(name), nullptr,
+void registerKernel(const char *name, Body body) {
+  detail::addKernel(name, nullptr,
                     detail::Signature<Fn>::bind(std::move(body)));
 }
 /// The same for the kernel that is launched by this pointer: what the host

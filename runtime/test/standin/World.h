@@ -225,6 +225,9 @@ public:
 
   void addNode(Capture &capture, std::span<CUstream_st *const> streams,
                Node node);
+  /// A stream is destroyed: the capture is invalid, and over if it is the one
+  /// that began it.
+  void leaveCapture(CUstream_st *stream);
   cudaError_t useOfLegacyStream(int device);
   cudaError_t useOfCapturedEvent(CUevent_st *event);
   cudaError_t waitInCapture(CUstream_st *stream, CUevent_st *event,
@@ -245,6 +248,8 @@ public:
   /// Operations and threads that an item waits for.
   void waitsOf(const Item &item, std::vector<OpRef> &ops,
                std::vector<Thread *> &hosts, std::string *text);
+  /// It does nothing any more, and ends when its turn comes.
+  void kill(Item &item);
   void cancelItems(const std::function<bool(const Item &)> &which);
   void failComms();
   void dropNccl();
@@ -272,6 +277,11 @@ private:
   bool hasMonitor = false, monitorWanted = false;
   bool settling = false;
 };
+
+/// Takes the lock. Whoever waits for it does not wait for ever, which the
+/// search for deadlocks has to know: threads of tests and of the code under
+/// test use nothing else.
+Lock enterWorld(World &world);
 
 /// One call: holds the lock, counts, and on its end lets run what can.
 class Call {

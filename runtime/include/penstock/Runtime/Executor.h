@@ -71,8 +71,7 @@ public:
   /// Behind the last step: what the next one would do to validate it, with the
   /// transfers of that. False when the run has failed.
   bool runValidation();
-  /// Why steps are not replayed; empty: they are, or nobody asked. All ranks
-  /// say the same.
+  /// Why steps are not replayed; empty: they are, or nobody asked.
   const std::string &replayFault() const { return fault; }
 
   /// Model::loss, of the step that has ended, for each micro-batch whose last

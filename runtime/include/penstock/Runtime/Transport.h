@@ -56,8 +56,8 @@ public:
   /// Runs what was registered as `id`: the members of a group are posted
   /// together, the i-th send of a channel (comm, source, destination) meets the
   /// i-th receive, and the group ends when all members have. No send ends
-  /// before its receive is there. Ends where host work runs on the queue, else
-  /// is issued to `nativeQueue`.
+  /// before its receive is there, unless the library below buffers it. Ends
+  /// where host work runs on the queue, else is issued to `nativeQueue`.
   virtual Error run(uint32_t id, void *nativeQueue) = 0;
   /// What has gone wrong with what was issued, as far as that is known.
   virtual Error check() { return {}; }
