@@ -87,7 +87,7 @@ public:
       : timing(timing), before(program.ranks.size()) {
     ItemWalk items;
     for (size_t r = 0; r < program.ranks.size(); ++r) {
-      const std::vector<double> &ends = timing.end[r];
+      const std::span ends = timing.end[r];
       before[r].resize(ends.size(), kNoInstruction);
       items.walk(program.ranks[r],
                  [&](uint32_t first, uint32_t, const auto &predecessors) {
@@ -266,7 +266,7 @@ PathSummary penstock::summarize(const Program &program,
 template <typename TransferIn>
 static RankWaiting waitingOf(const RankProgram &rank, const Timing &timing,
                              size_t r, TransferIn &&transferIn) {
-  const std::vector<double> &start = timing.start[r];
+  const std::span start = timing.start[r];
   std::vector<uint32_t> items;
   for (uint32_t i = 0; i < rank.instructions.size(); ++i)
     if (isAction(rank.instructions[i].op) && !rank.instructions[i].joined)

@@ -53,7 +53,7 @@ std::vector<int64_t> stashesAlive(const Program &program) {
   for (const RankProgram &rank : program.ranks) {
     now.assign(now.size(), 0);
     ends.clear();
-    const std::vector<LiveRange> ranges =
+    const std::vector<LiveRange> &ranges =
         finder.run(rank.instructions, [](uint32_t, const Access &, int32_t) {});
     for (const LiveRange &range : ranges)
       ends.emplace_back(range.end, range.stage);

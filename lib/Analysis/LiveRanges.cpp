@@ -8,28 +8,8 @@ void LiveRangeFinder::clear(size_t listSize) {
   for (size_t key : touched)
     rowOf[key] = kNoRow;
   touched.clear();
-  dense.clear();
-  sparse.clear();
-  denseLimit = 16 * listSize;
-}
-
-int32_t &LiveRangeFinder::currentSlow(size_t key, int32_t microbatch) {
-  const auto microbatches = static_cast<size_t>(problem.numMicrobatches);
-  int64_t &row = rowOf[key];
-  if (row == kNoRow) {
-    touched.push_back(key);
-    row = kSparseRow;
-    if (dense.size() + microbatches <= denseLimit) {
-      row = static_cast<int64_t>(dense.size());
-      dense.resize(dense.size() + microbatches, kNoSlot);
-    }
-  }
-  if (row >= 0)
-    return dense[row + microbatch];
-  return sparse
-      .try_emplace(key * microbatches + static_cast<size_t>(microbatch),
-                   kNoSlot)
-      .first->second;
+  current.clear(listSize);
+  ranges.clear();
 }
 
 Peak peakOf(const Problem &problem, size_t size,

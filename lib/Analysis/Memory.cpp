@@ -119,7 +119,7 @@ void penstock::checkMemory(const Program &program, bool order,
     const int64_t left = problem.memory - persistent[r] - further;
     if (planned && arena <= left)
       continue;
-    const std::vector<LiveRange> ranges =
+    const std::vector<LiveRange> &ranges =
         finder.run(list, [](uint32_t, const Access &, int32_t) {});
     const Peak peak = peakOf(problem, list.size(), ranges, versions.ranges);
     const int64_t needed = planned ? arena : peak.bytes;

@@ -43,8 +43,8 @@ static void addActivations(const Program &program, size_t r,
 }
 
 static void addVersions(const Problem &problem, const WeightVersions &versions,
-                        const std::vector<double> &start,
-                        const std::vector<double> &end, Changes &changes) {
+                        std::span<const double> start,
+                        std::span<const double> end, Changes &changes) {
   const auto &ranges = versions.ranges;
   for (size_t k = 0; k < ranges.size(); ++k) {
     const VersionRange &range = ranges[k];
@@ -93,10 +93,10 @@ std::vector<std::vector<MemoryStep>> memoryOverTime(const Program &program,
                                                  : LiveRangeFinder::All);
   std::vector<Changes> changes(program.ranks.size());
   for (size_t r = 0; r < program.ranks.size(); ++r) {
-    const std::vector<double> &start = timing.start[r], &end = timing.end[r];
+    const std::span start = timing.start[r], end = timing.end[r];
     // On several queues the last one in host order need not end last.
     std::vector<double> ends;
-    const std::vector<LiveRange> ranges =
+    const std::vector<LiveRange> &ranges =
         finder.run(program.ranks[r].instructions,
                    [&](uint32_t i, const Access &, int32_t range) {
                      if (range == kNoSlot)

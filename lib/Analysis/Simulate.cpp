@@ -20,13 +20,10 @@ namespace penstock {
 Status checkActions(const Program &order) {
   const Problem &problem = order.problem;
   const OrderIndex index(problem);
-  size_t numActions = 0;
-  for (const RankProgram &rank : order.ranks)
-    for (const Instruction &inst : rank.instructions)
-      numActions += isAction(inst.op);
   // Of the first n + 1 actions that there must be, n cannot hold all: the table
   // need not be larger, however many a problem claims.
-  std::vector<uint8_t> seen(std::min(index.size(), numActions + 1), 0);
+  std::vector<uint8_t> seen(std::min(index.size(), order.numInstructions() + 1),
+                            0);
   for (size_t rank = 0; rank < order.ranks.size(); ++rank) {
     const auto &list = order.ranks[rank].instructions;
     for (size_t i = 0; i < list.size(); ++i) {
@@ -37,8 +34,7 @@ Status checkActions(const Program &order) {
       auto refuse = [&](const std::string &why) {
         return Failure{quoted(inst) + ' ' + why, site};
       };
-      if (inst.stage < 0 || inst.stage >= problem.numStages() ||
-          inst.microbatch < 0 || inst.microbatch >= problem.numMicrobatches)
+      if (!isInRange(problem, inst))
         return refuse("is out of range; there are " +
                       std::to_string(index.stages) + " stages and " +
                       std::to_string(index.microbatches) + " micro-batches");
@@ -47,11 +43,7 @@ Status checkActions(const Program &order) {
         return refuse("stands on rank " + std::to_string(rank) +
                       ", but its stage is on rank " + std::to_string(owner) +
                       "; move the action or the stage");
-      size_t position = index.size();
-      if (inst.op == Op::Forward)
-        position = index.forward(inst.stage, inst.microbatch);
-      else if (inst.op == Op::Backward || inst.op == Op::BackwardInput)
-        position = index.backward(inst.stage, inst.microbatch);
+      const size_t position = index.of(inst);
       if (position >= seen.size())
         continue;
       if (seen[position])
@@ -156,95 +148,151 @@ static bool movesGuest(const Problem &problem, size_t rank,
              static_cast<int32_t>(rank);
 }
 
-/// Of an order, or of a program as one, by rank. One that comes or goes while
-/// an action runs counts until the end of that, or from its start.
-static std::vector<std::vector<Guest>> guestsOf(const Program &order,
-                                                const Timing &timing) {
+/// A transfer of a stash, or what an order says for one.
+static bool movesStash(const Instruction &inst) {
+  return movesToRank(inst) ||
+         (isTransfer(inst.op) && inst.payload == Payload::Stash);
+}
+
+/// The first of `size` places that is behind another: from there on all are.
+/// Quick if it is near `guess`.
+template <typename Fn>
+static uint32_t firstBehind(uint32_t size, uint32_t guess, Fn &&isBehind) {
+  uint32_t begin = std::min(guess, size), end = begin; // it is in [begin, end]
+  for (uint32_t step = 1; begin > 0 && isBehind(begin - 1); step *= 2) {
+    end = begin - 1;
+    begin -= std::min(begin, step);
+  }
+  for (uint32_t step = 1; end < size && !isBehind(end); step *= 2) {
+    begin = end + 1;
+    end += std::min(size - end, step);
+  }
+  while (begin < end) {
+    const uint32_t middle = begin + (end - begin) / 2;
+    if (isBehind(middle))
+      end = middle;
+    else
+      begin = middle + 1;
+  }
+  return begin;
+}
+
+/// Of an order, or of a program as one, by rank; `moves` are those of stashes,
+/// of each rank in its order. One that comes or goes while an action runs
+/// counts until the end of that, or from its start.
+static std::vector<std::vector<Guest>>
+guestsOf(const Program &order, const Timing &timing,
+         const std::vector<Site> &moves) {
   std::vector<std::vector<Guest>> guests(order.ranks.size());
-  std::unordered_map<size_t, double> leftAt; // of (stage, mb)
+  if (moves.empty())
+    return guests;
   const OrderIndex index(order.problem);
-  for (size_t r = 0; r < order.ranks.size(); ++r)
-    for (size_t i = 0; i < order.ranks[r].instructions.size(); ++i) {
-      const Instruction &inst = order.ranks[r].instructions[i];
-      if (!movesToRank(inst) &&
-          (!isTransfer(inst.op) || inst.payload != Payload::Stash ||
-           movesGuest(order.problem, r, inst)))
-        continue;
-      const size_t stash = index.forward(inst.stage, inst.microbatch);
-      const double now = timing.start[r][i];
-      if (inst.op == Op::Offload || inst.op == Op::Send) {
-        leftAt[stash] = now;
-        continue;
-      }
-      const auto left = leftAt.find(stash);
-      const std::vector<double> &starts = timing.start[inst.peer],
-                                &ends = timing.end[inst.peer];
-      if (left == leftAt.end() || ends.empty())
-        continue;
-      auto last = static_cast<uint32_t>(ends.size() - 1);
-      while (last > 0 &&
-             !isAction(order.ranks[inst.peer].instructions[last].op))
-        --last;
-      const auto first = std::min(
-          last, static_cast<uint32_t>(
-                    std::upper_bound(ends.begin(), ends.end(), left->second) -
-                    ends.begin()));
-      const auto end = static_cast<uint32_t>(
-          std::lower_bound(starts.begin(), starts.end(), now) - starts.begin());
-      guests[inst.peer].push_back(
-          {first, std::max(end, first + 1), inst.stage});
+  // Of each stash the move, on the rank of its stage, with which it left.
+  BigArray<uint32_t> left(index.stages * index.microbatches, kNoInstruction);
+  for (auto [r, i] : moves) {
+    const Instruction &inst = order.ranks[r].instructions[i];
+    if (movesGuest(order.problem, r, inst))
+      continue;
+    uint32_t &leave = left[index.forward(inst.stage, inst.microbatch)];
+    if (inst.op == Op::Offload || inst.op == Op::Send) {
+      leave = i;
+      continue;
     }
+    const auto &list = order.ranks[inst.peer].instructions;
+    if (leave == kNoInstruction || list.empty())
+      continue;
+    auto last = static_cast<uint32_t>(list.size() - 1);
+    while (last > 0 && !isAction(list[last].op))
+      --last;
+    // Ranks have come about as far at one time.
+    const std::span starts = timing.start[inst.peer],
+                    ends = timing.end[inst.peer];
+    const double since = timing.start[r][leave], until = timing.start[r][i];
+    const auto size = static_cast<uint32_t>(list.size());
+    const uint32_t first =
+        std::min(last, firstBehind(size, leave, [&](uint32_t at) {
+                   return ends[at] > since;
+                 }));
+    const uint32_t end =
+        firstBehind(size, i, [&](uint32_t at) { return starts[at] >= until; });
+    guests[inst.peer].push_back({first, std::max(end, first + 1), inst.stage});
+  }
   return guests;
 }
 
-/// Largest number of stage activations alive at once, and of their bytes or, in
-/// a complete program, the bytes of all tensors.
-static void measurePeaks(const Program &program, Timing &timing) {
-  const bool order = timing.ofOrder;
-  const std::vector<int64_t> persistent = persistentBytes(program.problem);
-  const bool planned = program.isPlanned();
-  LiveRangeFinder finder(program.problem, order ? LiveRangeFinder::Stashes
-                                                : LiveRangeFinder::All);
-  std::vector<std::vector<Guest>> guests(program.ranks.size());
-  if (order)
-    guests = guestsOf(program, timing);
+/// Fills in the times of a rank, and the largest number of stage activations
+/// alive at once. In an order guests count by time.
+static void measureRank(const Program &program, size_t r,
+                        const std::vector<Guest> &guests, Timing &timing) {
+  const std::span list = program.ranks[r].instructions;
+  RankTiming &rank = timing.ranks[r];
+  auto counts = [&](const Instruction &inst) {
+    return !timing.ofOrder || !movesGuest(program.problem, r, inst);
+  };
+  std::vector<int32_t> change(guests.empty() ? 0 : list.size() + 1, 0);
+  for (const Guest &guest : guests) {
+    ++change[guest.first];
+    --change[guest.end];
+  }
+  int64_t alive = 0;
+  bool any = false;
+  for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
+    end = itemEnd(list, begin);
+    for (uint32_t i = begin; i < end; ++i) {
+      alive += bringsStash(list[i]) && counts(list[i]);
+      if (!change.empty())
+        alive += change[i];
+    }
+    rank.peakActivations = std::max(rank.peakActivations, alive);
+    for (uint32_t i = begin; i < end; ++i)
+      alive -= takesStash(list[i]) && counts(list[i]);
+    if (!isAction(list[begin].op))
+      continue;
+    rank.busy +=
+        durationOfItem(program.problem, list.subspan(begin, end - begin));
+    const double start = timing.start[r][begin];
+    rank.start = any ? std::min(rank.start, start) : start;
+    rank.end = std::max(rank.end, timing.end[r][begin]);
+    any = true;
+  }
+}
+
+/// Fills in everything that follows from the start and end of the instructions.
+/// `guests` are those of an order, by rank, or none.
+static void summarize(const Program &program,
+                      const std::vector<std::vector<Guest>> &guests,
+                      Timing &timing) {
+  const Problem &problem = program.problem;
+  const bool order = timing.ofOrder, planned = program.isPlanned();
+  const std::vector<int64_t> persistent = persistentBytes(problem);
+  LiveRangeFinder finder(problem, order ? LiveRangeFinder::Stashes
+                                        : LiveRangeFinder::All);
+  timing.ranks.assign(program.ranks.size(), {});
+  double busiest = 0;
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const auto &list = program.ranks[r].instructions;
     RankTiming &rank = timing.ranks[r];
-    // In an order guests count by time.
-    auto skips = [&](uint32_t i) {
-      return order && movesGuest(program.problem, r, list[i]);
-    };
-    std::vector<int32_t> change(guests[r].empty() ? 0 : list.size() + 1, 0);
-    for (const Guest &guest : guests[r]) {
-      ++change[guest.first];
-      --change[guest.end];
-    }
-    int64_t alive = 0;
-    for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
-      end = itemEnd(list, begin);
-      for (uint32_t i = begin; i < end; ++i)
-        alive += (bringsStash(list[i]) && !skips(i)) +
-                 (change.empty() ? 0 : change[i]);
-      rank.peakActivations = std::max(rank.peakActivations, alive);
-      for (uint32_t i = begin; i < end; ++i)
-        alive -= takesStash(list[i]) && !skips(i);
-    }
+    measureRank(program, r, guests[r], timing);
+    busiest = std::max(busiest, rank.busy);
+    timing.makespan = std::max(timing.makespan, rank.end);
+    timing.span = std::max(timing.span, rank.end - rank.start);
+
     const WeightVersions versions =
         weightVersions(program, static_cast<int32_t>(r));
     rank.peakVersions = versions.peak();
     if (!versions.ranges.empty())
       rank.versionBytes =
-          peakOf(program.problem, list.size(), {}, versions.ranges).bytes;
+          peakOf(problem, list.size(), {}, versions.ranges).bytes;
     if (planned && !order) {
       rank.peakBytes = persistent[r] + rank.versionBytes +
                        slotOffsets(program.ranks[r]).back();
       continue;
     }
     std::vector<int32_t> skipped; // live ranges
-    auto ranges =
+    auto &ranges =
         finder.run(list, [&](uint32_t i, const Access &access, int32_t range) {
-          if (access.mode == Access::Write && skips(i))
+          if (order && access.mode == Access::Write &&
+              movesGuest(problem, r, list[i]))
             skipped.push_back(range);
         });
     for (int32_t range : skipped)
@@ -254,61 +302,34 @@ static void measurePeaks(const Program &program, Timing &timing) {
                         guest.first, guest.end});
     rank.peakBytes =
         persistent[r] +
-        peakOf(program.problem, list.size(), ranges, versions.ranges).bytes;
-  }
-}
-
-/// Fills in everything that follows from the start and end of the instructions.
-static void summarize(const Program &program, Timing &timing) {
-  timing.ranks.assign(program.ranks.size(), {});
-  double busiest = 0;
-  for (size_t r = 0; r < program.ranks.size(); ++r) {
-    const auto &list = program.ranks[r].instructions;
-    RankTiming &rank = timing.ranks[r];
-    bool any = false;
-    for (uint32_t i = 0, end; i < list.size(); i = end) {
-      end = itemEnd(list, i);
-      if (!isAction(list[i].op))
-        continue;
-      rank.busy +=
-          durationOfItem(program.problem, std::span(list).subspan(i, end - i));
-      const double start = timing.start[r][i];
-      rank.start = any ? std::min(rank.start, start) : start;
-      rank.end = std::max(rank.end, timing.end[r][i]);
-      any = true;
-    }
-    busiest = std::max(busiest, rank.busy);
-    timing.makespan = std::max(timing.makespan, rank.end);
-    timing.span = std::max(timing.span, rank.end - rank.start);
+        peakOf(problem, list.size(), ranges, versions.ranges).bytes;
   }
   if (timing.span > 0)
     timing.bubbleRate = (timing.span - busiest) / timing.span;
-  measurePeaks(program, timing);
 }
 
 static Timing makeTiming(const Program &program) {
   Timing timing;
-  for (const RankProgram &rank : program.ranks) {
-    timing.start.emplace_back(rank.instructions.size(), 0.0);
-    timing.end.emplace_back(rank.instructions.size(), 0.0);
-  }
+  timing.start = InstructionTimes(program);
+  timing.end = InstructionTimes(program);
   return timing;
 }
 
 std::optional<Timing> simulateOrder(const Program &program) {
-  if (!checkActions(program))
-    return std::nullopt;
   const Problem &problem = program.problem;
   Timing timing = makeTiming(program);
   timing.ofOrder = true;
+  std::vector<Site> moves; // of stashes
   // What stands before an item and is none starts and ends with the one before.
-  std::vector<uint32_t> filled(program.ranks.size(), 0);
-  std::vector<double> lastEnd(program.ranks.size(), 0);
+  std::vector<PlayedItem<double>> last(program.ranks.size());
   auto fillUntil = [&](size_t rank, uint32_t begin) {
-    for (uint32_t &i = filled[rank]; i < begin; ++i)
-      timing.start[rank][i] = timing.end[rank][i] = lastEnd[rank];
+    for (uint32_t i = last[rank].end; i < begin; ++i) {
+      timing.start[rank][i] = timing.end[rank][i] = last[rank].endTime;
+      if (movesStash(program.ranks[rank].instructions[i]))
+        moves.push_back({static_cast<int32_t>(rank), i});
+    }
   };
-  Status played = playOrder<double, ByRank<double>>(
+  Status played = playOrderByRank<double>(
       program,
       [&](const Instruction &inst) { return durationOf(problem, inst); },
       [&](int32_t from, const Instruction &inst) {
@@ -318,17 +339,17 @@ std::optional<Timing> simulateOrder(const Program &program) {
         prefetch(&timing.start[item.rank][item.begin], 16 * sizeof(double));
         prefetch(&timing.end[item.rank][item.begin], 16 * sizeof(double));
         fillUntil(item.rank, item.begin);
-        for (uint32_t &i = filled[item.rank]; i < item.end; ++i) {
+        for (uint32_t i = item.begin; i < item.end; ++i) {
           timing.start[item.rank][i] = item.startTime;
           timing.end[item.rank][i] = item.endTime;
         }
-        lastEnd[item.rank] = item.endTime;
+        last[item.rank] = item;
       });
   if (!played)
     return std::nullopt;
   for (size_t r = 0; r < program.ranks.size(); ++r)
     fillUntil(r, static_cast<uint32_t>(timing.end[r].size()));
-  summarize(program, timing);
+  summarize(program, guestsOf(program, timing, moves), timing);
   return timing;
 }
 
@@ -490,7 +511,8 @@ std::optional<Timing> playProgram(const Program &program) {
 std::optional<Timing> simulateProgram(const Program &program) {
   std::optional<Timing> timing = playProgram(program);
   if (timing)
-    summarize(program, *timing);
+    summarize(program, std::vector<std::vector<Guest>>(program.ranks.size()),
+              *timing);
   return timing;
 }
 

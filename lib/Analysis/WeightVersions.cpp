@@ -2,6 +2,8 @@
 
 #include "penstock/Analysis/WeightVersions.h"
 
+#include "penstock/Support/MicrobatchTable.h"
+
 #include <algorithm>
 #include <span>
 #include <unordered_map>
@@ -23,16 +25,22 @@ WeightVersions weightVersions(const Program &program, int32_t rank) {
 
   struct StageState {
     int32_t stage;
+    int64_t row;                        ///< in `ofMicrobatch`
     std::vector<VersionRange> versions; ///< the last is the newest
-    std::unordered_map<int32_t, int32_t> ofMicrobatch;
   };
   std::vector<StageState> stages;
   std::unordered_map<int32_t, size_t> numbers;
+  MicrobatchTable ofMicrobatch(program.problem.numMicrobatches);
+  ofMicrobatch.clear(list.size());
+  size_t number = 0; // of the stage before: mostly the same
   auto stateOf = [&](int32_t stage) -> StageState & {
+    if (!stages.empty() && stages[number].stage == stage)
+      return stages[number];
     auto [it, isNew] = numbers.try_emplace(stage, stages.size());
     if (isNew)
-      stages.push_back({stage, {{stage, 0, 0, 0}}, {}});
-    return stages[it->second];
+      stages.push_back({stage, ofMicrobatch.addRow(), {{stage, 0, 0, 0}}});
+    number = it->second;
+    return stages[number];
   };
   auto step = [](StageState &state, uint32_t i) {
     const VersionRange &newest = state.versions.back();
@@ -50,15 +58,15 @@ WeightVersions weightVersions(const Program &program, int32_t rank) {
     if (!isAction(inst.op))
       continue;
     StageState &state = stateOf(inst.stage);
+    int32_t &version = ofMicrobatch.at(state.row, inst.microbatch);
     if (inst.op == Op::Forward)
-      state.ofMicrobatch[inst.microbatch] = state.versions.back().version;
-    const auto it = state.ofMicrobatch.find(inst.microbatch);
-    if (it == state.ofMicrobatch.end())
+      version = state.versions.back().version;
+    if (version == MicrobatchTable::kNone)
       continue;
-    result.used[i] = it->second;
-    state.versions[it->second].end = i + 1;
+    result.used[i] = version;
+    state.versions[version].end = i + 1;
     if (inst.op == Op::Backward || inst.op == Op::BackwardWeight)
-      state.ofMicrobatch.erase(it);
+      version = MicrobatchTable::kNone;
   }
 
   for (StageState &state : stages) {
@@ -75,16 +83,19 @@ WeightVersions weightVersions(const Program &program, int32_t rank) {
 
 /// Of the ranges of one stage.
 static int32_t peakOf(std::span<const VersionRange> ranges) {
+  std::vector<uint32_t> ends;
+  for (const VersionRange &range : ranges)
+    ends.push_back(range.end);
+  if (!std::is_sorted(ends.begin(), ends.end()))
+    std::sort(ends.begin(), ends.end());
   // Ends before begins: a step takes the place of a version that nobody needs.
-  std::vector<std::pair<uint32_t, int32_t>> changes;
-  for (const VersionRange &range : ranges) {
-    changes.emplace_back(range.first, 1);
-    changes.emplace_back(range.end, -1);
-  }
-  std::sort(changes.begin(), changes.end());
   int32_t alive = 0, most = 0;
-  for (const auto &[instruction, change] : changes)
-    most = std::max(most, alive += change);
+  auto ended = ends.begin();
+  for (const VersionRange &range : ranges) {
+    for (; ended != ends.end() && *ended <= range.first; ++ended)
+      --alive;
+    most = std::max(most, ++alive);
+  }
   return most;
 }
 

@@ -20,6 +20,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <queue>
 #include <span>
 #include <utility>
@@ -76,17 +77,55 @@ struct Pending {
   }
 };
 
+/// Plays the program while it is written down, event by event: on a device with
+/// one transfer queue a rank, where things wait for data only.
+class EventClock {
+public:
+  explicit EventClock(const Program &order)
+      : problem(order.problem), index(problem), there(index.size(), 0),
+        clocks(order.ranks.size()) {}
+
+  void play(int32_t rank, std::span<const Instruction> actions);
+  /// The transfer of what `producer` makes, an F, B or I by index; in a group
+  /// with the one before it if it is joined.
+  void play(const Tensor &tensor, size_t producer, int32_t from, int32_t to,
+            bool joined);
+
+  /// When the last action ends.
+  double makespan() const { return lastEnd; }
+
+private:
+  struct Clock {
+    double actions = 0, transfers = 0; ///< when the queue has ended
+  };
+
+  const Problem &problem;
+  const OrderIndex index;
+  /// When what an F, B or I makes is there: where it is made, and from its
+  /// transfer on where it is read.
+  BigArray<double> there;
+  std::vector<Clock> clocks; ///< of each rank
+  double start = 0, length = 0;
+  size_t firstOfGroup = 0; ///< what it brings
+  double lastEnd = 0;
+};
+
 class Inserter {
 public:
-  Inserter(const Program &order, const TransferOptions &options)
-      : order(order), problem(order.problem), options(options), ticks(order),
-        index(problem), isPending(index.size(), 0),
-        isMoving(order.ranks.size(), 0), lists(order.ranks.size()),
-        copied(order.ranks.size(), 0), events(order.ranks.size()) {}
+  Inserter(const Program &order, const TransferOptions &options,
+           TransferPlacement placement, bool timed)
+      : order(order), problem(order.problem), options(options),
+        placement(placement), ticks(order), index(problem),
+        isPending(index.size(), 0), isMoving(order.ranks.size(), 0),
+        lists(order.ranks.size()), copied(order.ranks.size(), 0),
+        events(order.ranks.size()) {
+    if (timed)
+      clock.emplace(order);
+  }
 
   Status run() {
     reserve();
-    if (options.placement == TransferPlacement::Torch)
+    if (placement == TransferPlacement::Torch)
       return runRounds();
     Status played = playOrder<int64_t>(
         order, ticks, [](int32_t, const Instruction &) { return 0; },
@@ -104,11 +143,19 @@ public:
   /// Of each instruction of the lists, the place in the one linear order; only
   /// with post-validation.
   std::vector<std::vector<uint32_t>> takeEvents() { return std::move(events); }
+  /// When the last action ends, if it is timed.
+  double makespan() const { return clock->makespan(); }
   TransferStatistics statistics;
 
 private:
   template <typename Fn>
   void forEachTransfer(const Instruction &action, Fn &&fn) const;
+  /// The F, B or I that makes an activation or gradient, by index.
+  size_t producerOf(const Tensor &tensor) const {
+    return tensor.kind == TensorKind::Activation
+               ? index.forward(tensor.stage, tensor.microbatch)
+               : index.backward(tensor.stage, tensor.microbatch);
+  }
   void reserve();
   void addItem(const PlayedItem<int64_t> &item);
   Status runRounds();
@@ -125,6 +172,7 @@ private:
   const Program &order;
   const Problem &problem;
   const TransferOptions &options;
+  const TransferPlacement placement;
   const Ticks ticks;
   const OrderIndex index;
   std::vector<uint8_t> isPending; ///< of the producer, by `index`
@@ -136,9 +184,38 @@ private:
   std::vector<uint32_t> copied; ///< instructions of the order already in lists
   std::vector<std::vector<uint32_t>> events; ///< see takeEvents()
   uint32_t numEvents = 0;
+  std::optional<EventClock> clock;
 };
 
 } // namespace
+
+void EventClock::play(int32_t rank, std::span<const Instruction> actions) {
+  double &now = clocks[rank].actions;
+  for (const Instruction &inst : actions)
+    forEachPredecessor(index, inst, [&](size_t needed, int32_t stage) {
+      if (stage != inst.stage) // else it stands before it in the list
+        now = std::max(now, there[needed]);
+    });
+  now += durationOfItem(problem, actions);
+  for (const Instruction &inst : actions)
+    if (const size_t made = index.of(inst); made < index.size())
+      there[made] = now;
+  lastEnd = std::max(lastEnd, now);
+}
+
+void EventClock::play(const Tensor &tensor, size_t producer, int32_t from,
+                      int32_t to, bool joined) {
+  if (!joined) {
+    start = std::max(clocks[from].transfers, clocks[to].transfers);
+    length = 0;
+    firstOfGroup = producer;
+  }
+  start = std::max(start, there[producer]);
+  length = std::max(length, problem.link.time(bytesOf(problem, tensor)));
+  const double end = start + length;
+  clocks[from].transfers = clocks[to].transfers = end;
+  there[firstOfGroup] = there[producer] = end;
+}
 
 /// Calls `fn(tensor, from, to, producer)` for what an action hands to another
 /// rank.
@@ -214,6 +291,11 @@ void Inserter::copyTo(int32_t rank, uint32_t end) {
       addMove({rank, copied[rank]});
       continue;
     }
+    if (clock && isAction(inst.op) && !inst.joined) {
+      const std::span list = order.ranks[rank].instructions;
+      clock->play(rank, list.subspan(copied[rank], itemEnd(list, copied[rank]) -
+                                                       copied[rank]));
+    }
     inst.numWaits = 0;
     inst.firstWait = 0;
     append(rank, inst);
@@ -236,6 +318,8 @@ void Inserter::addTransfer(const Tensor &tensor, int32_t from, int32_t to,
   inst.peer = from;
   append(to, inst);
   ++numEvents;
+  if (clock)
+    clock->play(tensor, producerOf(tensor), from, to, joined);
   ++statistics.transfers;
   statistics.groups += joined;
 }
@@ -256,9 +340,7 @@ void Inserter::flush() {
   bool joined = false;
   for (size_t i = 0; i < pending.size(); ++i) {
     const Pending &transfer = pending[i];
-    const auto &[kind, s, mb] = transfer.tensor;
-    isPending[kind == TensorKind::Activation ? index.forward(s, mb)
-                                             : index.backward(s, mb)] = 0;
+    isPending[producerOf(transfer.tensor)] = 0;
     joined = options.group && i > 0 && !joined &&
              pending[i - 1].pair == transfer.pair &&
              pending[i - 1].up() != transfer.up();
@@ -562,13 +644,9 @@ static void addStates(Program &program,
   statistics.transfers += 2 * (numRanks - 1);
 }
 
-static Result<TransferStatistics>
-insertAs(TransferPlacement placement, Program &order, TransferOptions options,
-         const std::vector<GradientSum> &sums) {
-  options.placement = placement;
-  Inserter inserter(order, options);
-  if (Status status = inserter.run(); !status)
-    return status.failure();
+/// Replaces the order by the program that an inserter has made of it.
+static TransferStatistics finish(Inserter &inserter, Program &order,
+                                 const std::vector<GradientSum> &sums) {
   auto lists = inserter.takeLists();
   for (size_t rank = 0; rank < lists.size(); ++rank)
     order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}};
@@ -578,6 +656,18 @@ insertAs(TransferPlacement placement, Program &order, TransferOptions options,
   if (order.problem.postValidation)
     addStates(order, inserter.takeEvents(), inserter.statistics);
   return inserter.statistics;
+}
+
+/// Whether, once transfers have a queue of their own, things wait for data
+/// only: not for memory, for a state, or for another queue.
+static bool waitsForDataOnly(const Program &order) {
+  if (order.problem.memory > 0 || order.problem.postValidation)
+    return false;
+  for (const RankProgram &rank : order.ranks)
+    for (const Instruction &inst : rank.instructions)
+      if (inst.op == Op::Offload || inst.op == Op::Reload || inst.queue != 0)
+        return false;
+  return true;
 }
 
 /// When the last action ends on a device with a transfer queue.
@@ -600,17 +690,23 @@ static double makespanOf(Program program) {
 static Result<TransferStatistics>
 insertFastest(Program &order, const TransferOptions &options,
               const std::vector<GradientSum> &sums) {
+  const bool timed = waitsForDataOnly(order);
+  Inserter byTime(order, options, TransferPlacement::Time, timed),
+      asTorch(order, options, TransferPlacement::Torch, timed);
+  for (Inserter *inserter : {&byTime, &asTorch})
+    if (Status status = inserter->run(); !status)
+      return status.failure();
+  if (timed)
+    return finish(asTorch.makespan() < byTime.makespan() ? asTorch : byTime,
+                  order, sums);
   Program other = order;
-  Result<TransferStatistics> byTime =
-      insertAs(TransferPlacement::Time, order, options, sums);
-  if (!byTime)
-    return byTime;
-  Result<TransferStatistics> asTorch =
-      insertAs(TransferPlacement::Torch, other, options, sums);
-  if (!asTorch || makespanOf(order) <= makespanOf(other))
-    return byTime;
-  order = std::move(other);
-  return asTorch;
+  TransferStatistics statistics = finish(byTime, order, sums);
+  const TransferStatistics ofOther = finish(asTorch, other, sums);
+  if (makespanOf(other) < makespanOf(order)) {
+    order = std::move(other);
+    statistics = ofOther;
+  }
+  return statistics;
 }
 
 Result<TransferStatistics> insertTransfers(Program &order,
@@ -638,7 +734,10 @@ Result<TransferStatistics> insertTransfers(Program &order,
   if (options.placement == TransferPlacement::Fastest &&
       order.problem.link != Link())
     return insertFastest(order, options, sums);
-  return insertAs(options.placement, order, options, sums);
+  Inserter inserter(order, options, options.placement, /*timed=*/false);
+  if (Status status = inserter.run(); !status)
+    return status.failure();
+  return finish(inserter, order, sums);
 }
 
 } // namespace penstock

@@ -56,8 +56,8 @@ public:
   /// live ranges in `slots`.
   std::vector<int32_t> plan(RankProgram &rank, const Usage &usage,
                             const std::vector<LiveRange> &ranges,
-                            const std::vector<double> &start,
-                            const std::vector<double> &end);
+                            std::span<const double> start,
+                            std::span<const double> end);
 
 private:
   /// Slots of one size. Those from `head` on are free, the first of them
@@ -111,8 +111,8 @@ SlotPlanner::SlotPlanner(const Problem &problem)
 
 std::vector<int32_t> SlotPlanner::plan(RankProgram &rank, const Usage &usage,
                                        const std::vector<LiveRange> &ranges,
-                                       const std::vector<double> &start,
-                                       const std::vector<double> &end) {
+                                       std::span<const double> start,
+                                       std::span<const double> end) {
   // An end and a start that are equal on paper may differ by rounding.
   constexpr double kSlack = 1 + 1e-12;
   const auto &list = rank.instructions;
@@ -498,10 +498,13 @@ Result<BufferStatistics> planBuffers(Program &program,
     const Usage usage = usageOf(rank);
     int64_t arena = 0;
     auto plan = [&](const Timing *times) {
-      static const std::vector<double> kNoTimes;
+      std::span<const double> start, end;
+      if (times) {
+        start = times->start[r];
+        end = times->end[r];
+      }
       std::vector<int32_t> slotOf =
-          slots.plan(rank, usage, ranges[r], times ? times->start[r] : kNoTimes,
-                     times ? times->end[r] : kNoTimes);
+          slots.plan(rank, usage, ranges[r], start, end);
       arena = slotOffsets(rank).back();
       return slotOf;
     };

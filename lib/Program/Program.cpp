@@ -68,17 +68,6 @@ void numberRankSets(Program &program) {
   program.rankSets = std::move(used);
 }
 
-double durationOfItem(const Problem &problem,
-                      std::span<const Instruction> actions) {
-  double sum = 0, longest = 0;
-  for (const Instruction &action : actions) {
-    const double duration = durationOf(problem, action);
-    sum += duration;
-    longest = std::max(longest, duration);
-  }
-  return problem.together(sum, longest);
-}
-
 std::vector<GradientSum> gradientSums(const Problem &problem) {
   std::vector<GradientSum> sums;
   auto add = [&](Op op, int32_t stage, std::vector<int32_t> ranks,

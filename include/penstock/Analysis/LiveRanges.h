@@ -11,9 +11,9 @@
 #define PENSTOCK_ANALYSIS_LIVERANGES_H
 
 #include "penstock/Analysis/WeightVersions.h"
+#include "penstock/Support/MicrobatchTable.h"
 
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 namespace penstock {
@@ -58,15 +58,15 @@ public:
 
   explicit LiveRangeFinder(const Problem &problem, Tensors which = All)
       : problem(problem), which(which),
-        rowOf(3 * problem.stages.size(), kNoRow) {}
+        rowOf(3 * problem.stages.size(), kNoRow),
+        current(problem.numMicrobatches) {}
 
-  /// Live ranges of a well-formed list, by `first`. Calls `fn(instruction,
-  /// access, range)` for every access, where `range` is kNoSlot when the tensor
-  /// is not on the rank.
+  /// Live ranges of a well-formed list, by `first`; they are there until the
+  /// next run. Calls `fn(instruction, access, range)` for every access, where
+  /// `range` is kNoSlot when the tensor is not on the rank.
   template <typename Fn>
-  std::vector<LiveRange> run(std::span<const Instruction> list, Fn &&fn) {
+  std::vector<LiveRange> &run(std::span<const Instruction> list, Fn &&fn) {
     clear(list.size());
-    std::vector<LiveRange> ranges;
     ranges.reserve(list.size());
     uint32_t begin = 0, end = 0;
     for (uint32_t i = 0; i < list.size(); ++i) {
@@ -74,28 +74,30 @@ public:
         begin = i;
         end = itemEnd(list, begin);
       }
-      forEachAccess(list[i], problem.numStages(), [&](const Access &access) {
-        if (which == Stashes && access.tensor.kind != TensorKind::Stash)
-          return;
-        int32_t &range = current(access.tensor);
+      const Instruction &inst = list[i];
+      auto touch = [&](const Access &access) {
+        int32_t &range = currentOf(access.tensor);
         if (access.mode == Access::Write) {
           range = static_cast<int32_t>(ranges.size());
           ranges.push_back(
               {access.tensor.kind, access.tensor.stage, begin, i, end});
-        }
-        if (range != kNoSlot) {
+        } else if (range != kNoSlot) {
           ranges[range].last = i;
           ranges[range].end = end;
         }
         fn(i, access, range);
-      });
-      if (list[i].op != Op::Offload && list[i].op != Op::Reload)
+      };
+      if (which == Stashes)
+        forEachStashAccess(inst, touch);
+      else
+        forEachAccess(inst, problem.numStages(), touch);
+      if (inst.op != Op::Offload && inst.op != Op::Reload)
         continue;
       int32_t &range =
-          current({TensorKind::Stash, list[i].stage, list[i].microbatch});
-      if (list[i].op == Op::Reload) {
+          currentOf({TensorKind::Stash, inst.stage, inst.microbatch});
+      if (inst.op == Op::Reload) {
         range = static_cast<int32_t>(ranges.size());
-        ranges.push_back({TensorKind::Stash, list[i].stage, begin, i, end});
+        ranges.push_back({TensorKind::Stash, inst.stage, begin, i, end});
       } else if (range != kNoSlot) {
         ranges[range].last = i;
         ranges[range].end = end;
@@ -106,28 +108,29 @@ public:
   }
 
 private:
-  static constexpr int64_t kNoRow = -1, kSparseRow = -2;
+  static constexpr int64_t kNoRow = -1;
+  static_assert(MicrobatchTable::kNone == kNoSlot);
 
   /// The live range of a tensor at this point of the list.
-  int32_t &current(const Tensor &tensor) {
+  int32_t &currentOf(const Tensor &tensor) {
     const size_t key =
         static_cast<size_t>(tensor.kind) * problem.stages.size() +
         static_cast<size_t>(tensor.stage);
-    const int64_t row = rowOf[key];
-    return row >= 0 ? dense[row + tensor.microbatch]
-                    : currentSlow(key, tensor.microbatch);
+    int64_t &row = rowOf[key];
+    if (row == kNoRow) {
+      touched.push_back(key);
+      row = current.addRow();
+    }
+    return current.at(row, tensor.microbatch);
   }
-  int32_t &currentSlow(size_t key, int32_t microbatch);
   void clear(size_t listSize);
 
   const Problem &problem;
   const Tensors which;
-  std::vector<int64_t> rowOf;  ///< of (kind, stage), start in `dense`
+  std::vector<int64_t> rowOf;  ///< of (kind, stage), in `current`
   std::vector<size_t> touched; ///< entries of rowOf in use
-  std::vector<int32_t> dense;  ///< live range of (kind, stage, mb)
-  size_t denseLimit = 0;       ///< beyond it rows go to `sparse`: a list that
-                               ///< is far from complete
-  std::unordered_map<uint64_t, int32_t> sparse;
+  MicrobatchTable current;     ///< live range of (kind, stage, mb)
+  std::vector<LiveRange> ranges;
 };
 
 } // namespace penstock

@@ -14,7 +14,10 @@
 #include "penstock/Support/Memory.h"
 
 #include <algorithm>
+#include <numeric>
 #include <queue>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace penstock {
@@ -102,6 +105,12 @@ inline void forEachHandOver(const Program &order, Fn &&fn) {
   }
 }
 
+/// Whether stage and micro-batch of an action are among those of the problem.
+inline bool isInRange(const Problem &problem, const Instruction &action) {
+  return action.stage >= 0 && action.stage < problem.numStages() &&
+         action.microbatch >= 0 && action.microbatch < problem.numMicrobatches;
+}
+
 /// Whether the order has every F, and every B or I, exactly once and on the
 /// rank of its stage. The failure names the action.
 Status checkActions(const Program &order);
@@ -127,20 +136,150 @@ struct PlayedItem {
   Time startTime = 0, endTime = 0;
 };
 
-/// Which of the ranks that run an item comes next: the one whose item ends
-/// first, of several the one that started first. O(log ranks).
-template <typename Time>
-class ByEndTime {
+/// What playing an order comes down to: start the next item of a rank, finish
+/// it, start those that waited for it. An item must be finished before the next
+/// one of its rank is started, and all before it that it needs.
+template <typename Time, typename Duration, typename Latency>
+class OrderPlayer {
 public:
-  bool empty() const { return running.empty(); }
-  void push(int32_t rank, Time end) { running.push({end, sequence++, rank}); }
-  int32_t pop() {
-    const int32_t rank = running.top().rank;
-    running.pop();
-    return rank;
+  OrderPlayer(const Program &order, Duration &&duration, Latency &&latency)
+      : order(order), problem(order.problem), index(problem),
+        duration(std::forward<Duration>(duration)),
+        latency(std::forward<Latency>(latency)), lanes(order.ranks.size()) {
+    // However many a problem claims.
+    if (index.size() <= order.numInstructions())
+      ended.resize(index.size(), kNotYet);
+    else
+      isRefused = true;
+    for (size_t rank = 0; rank < lanes.size(); ++rank)
+      lanes[rank].list = order.ranks[rank].instructions;
+  }
+
+  /// Starts the next item of a rank, or notes what it lacks.
+  bool start(int32_t rank) {
+    Lane &lane = lanes[rank];
+    const std::span list = lane.list;
+    uint32_t begin = lane.item.end;
+    while (begin < list.size() && !isAction(list[begin].op))
+      ++begin;
+    lane.item.end = begin;
+    if (begin == list.size() || isRefused)
+      return false;
+    // The lists of all ranks are walked at once.
+    prefetch(&list[begin], 8 * sizeof(Instruction));
+    Time start = lane.item.endTime, length = 0, longest = 0;
+    size_t missing = kNothing;
+    const uint32_t end = itemEnd(list, begin);
+    for (uint32_t i = begin; i < end; ++i) {
+      const Instruction &inst = list[i];
+      if (!isInRange(problem, inst) ||
+          problem.rankOf(inst.stage, inst.microbatch) != rank) {
+        isRefused = true;
+        return false;
+      }
+      forEachPredecessor(index, inst, [&](size_t needed, int32_t stage) {
+        const Time there = ended[needed];
+        if (there == kNotYet) {
+          missing = needed;
+          return;
+        }
+        const bool local = stage == inst.stage ||
+                           problem.rankOf(stage, inst.microbatch) == rank;
+        start = std::max(start, local ? there : there + latency(stage, inst));
+      });
+      const Time own = duration(inst);
+      length += own;
+      longest = std::max(longest, own);
+    }
+    lane.blockedOn = missing;
+    if (missing != kNothing)
+      return false;
+    if (end - begin > 1)
+      length = problem.together(length, longest);
+    lane.item = {rank, begin, end, start, start + length};
+    return true;
+  }
+
+  /// The item that a rank has started last.
+  const PlayedItem<Time> &itemOf(int32_t rank) const {
+    return lanes[rank].item;
+  }
+
+  void finish(const PlayedItem<Time> &item) {
+    for (const Instruction &inst : instructionsOf(item))
+      if (const size_t done = index.of(inst); done < index.size()) {
+        prefetch(&ended[done], 16 * sizeof(Time));
+        isRefused |= ended[done] != kNotYet;
+        ended[done] = item.endTime;
+        ++numEnded;
+      }
+  }
+
+  /// Calls `fn(rank)` for the ranks whose next item lacked that item, which is
+  /// finished: maybe they can start it.
+  template <typename Fn>
+  void forEachWoken(const PlayedItem<Time> &item, Fn &&fn) {
+    for (const Instruction &inst : instructionsOf(item)) {
+      const size_t done = index.of(inst);
+      const int32_t reader =
+          inst.op == Op::Forward ? inst.stage + 1 : inst.stage - 1;
+      if (done == index.size() || reader < 0 || reader >= problem.numStages())
+        continue;
+      const int32_t rank = problem.rankOf(reader, inst.microbatch);
+      if (lanes[rank].blockedOn == done) {
+        lanes[rank].blockedOn = kNothing;
+        fn(rank);
+      }
+    }
+  }
+
+  /// When no item can be started: whether the order has ended.
+  Status result() const {
+    bool ends = !isRefused && numEnded == index.size();
+    for (const Lane &lane : lanes)
+      ends &= lane.item.end == lane.list.size();
+    if (ends)
+      return success();
+    if (Status status = checkActions(order); !status)
+      return status;
+    return explainOrderCycle(order, findOrderCycle(order));
   }
 
 private:
+  static constexpr Time kNotYet = -1;
+  static constexpr size_t kNothing = ~size_t(0);
+  /// How far a rank has come.
+  struct Lane {
+    std::span<const Instruction> list;
+    PlayedItem<Time> item;       ///< that runs or ran last
+    size_t blockedOn = kNothing; ///< what the next one lacks
+  };
+
+  std::span<const Instruction>
+  instructionsOf(const PlayedItem<Time> &item) const {
+    return lanes[item.rank].list.subspan(item.begin, item.end - item.begin);
+  }
+
+  const Program &order;
+  const Problem &problem;
+  const OrderIndex index;
+  Duration duration;
+  Latency latency;
+  std::vector<Lane> lanes;
+  BigArray<Time> ended;   ///< by index
+  size_t numEnded = 0;    ///< of them
+  bool isRefused = false; ///< checkActions knows why
+};
+
+/// Plays an order: `duration(inst)` is the time of an action, `latency(from,
+/// inst)` the time that what `from`, a stage, hands to the action `inst` takes
+/// to reach it from another rank. Calls `visit(PlayedItem<Time>)` by end time,
+/// of several items the one that started first; causes come before effects.
+/// Instructions other than actions are skipped. Fails where checkActions does,
+/// or where the order gets stuck. O(n log ranks).
+template <typename Time, typename Duration, typename Latency, typename Visit>
+Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
+                 Visit &&visit) {
   struct Event {
     Time time;
     uint64_t sequence;
@@ -149,125 +288,49 @@ private:
       return time != other.time ? time > other.time : sequence > other.sequence;
     }
   };
+  OrderPlayer<Time, Duration, Latency> player(
+      order, std::forward<Duration>(duration), std::forward<Latency>(latency));
   std::priority_queue<Event> running;
   uint64_t sequence = 0;
-};
-
-/// The one that started last: ranks run ahead until they need another. For
-/// those to whom only the times matter.
-template <typename Time>
-class ByRank {
-public:
-  bool empty() const { return running.empty(); }
-  void push(int32_t rank, Time) { running.push_back(rank); }
-  int32_t pop() {
-    const int32_t rank = running.back();
-    running.pop_back();
-    return rank;
-  }
-
-private:
-  std::vector<int32_t> running;
-};
-
-/// Plays an order that checkActions accepts: `duration(inst)` is the time of an
-/// action, `latency(from, inst)` the time that what `from`, a stage, hands to
-/// the action `inst` takes to reach it from another rank. Calls
-/// `visit(PlayedItem<Time>)` causes before effects, by end time unless told
-/// otherwise. Instructions other than actions are skipped. Linear but for what
-/// `Running` takes.
-template <typename Time, typename Running = ByEndTime<Time>, typename Duration,
-          typename Latency, typename Visit>
-Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
-                 Visit &&visit) {
-  const Problem &problem = order.problem;
-  const OrderIndex index(problem);
-  constexpr Time kNotYet = -1;
-  constexpr size_t kNothing = ~size_t(0);
-  std::vector<Time> ended(index.size(), kNotYet);
-  const size_t numRanks = order.ranks.size();
-  std::vector<PlayedItem<Time>> current(numRanks);
-  std::vector<size_t> blockedOn(numRanks, kNothing);
-
-  Running running;
-
-  // Starts the next item of a rank, or notes what it lacks.
-  auto advance = [&](int32_t rank) {
-    const auto &list = order.ranks[rank].instructions;
-    PlayedItem<Time> &item = current[rank];
-    uint32_t begin = item.end;
-    while (begin < list.size() && !isAction(list[begin].op))
-      ++begin;
-    item.end = begin;
-    blockedOn[rank] = kNothing;
-    if (begin == list.size())
-      return;
-    // The lists of all ranks are walked at once.
-    prefetch(&list[begin], 8 * sizeof(Instruction));
-    Time start = item.endTime, length = 0, longest = 0;
-    const uint32_t end = itemEnd(list, begin);
-    for (uint32_t i = begin; i < end; ++i) {
-      const Instruction &inst = list[i];
-      forEachPredecessor(index, inst, [&](size_t needed, int32_t stage) {
-        if (ended[needed] == kNotYet) {
-          blockedOn[rank] = needed;
-          return;
-        }
-        const bool local = problem.rankOf(stage, inst.microbatch) == rank;
-        start = std::max(start, local ? ended[needed]
-                                      : ended[needed] + latency(stage, inst));
-      });
-      const Time own = duration(inst);
-      length += own;
-      longest = std::max(longest, own);
-    }
-    if (blockedOn[rank] != kNothing)
-      return;
-    if (end - begin > 1)
-      length = problem.together(length, longest);
-    item = {rank, begin, end, start, start + length};
-    running.push(rank, item.endTime);
+  auto start = [&](int32_t rank) {
+    if (player.start(rank))
+      running.push({player.itemOf(rank).endTime, sequence++, rank});
   };
-
-  for (size_t rank = 0; rank < numRanks; ++rank)
-    advance(static_cast<int32_t>(rank));
+  for (size_t rank = 0; rank < order.ranks.size(); ++rank)
+    start(static_cast<int32_t>(rank));
   while (!running.empty()) {
-    const int32_t rank = running.pop();
-    visit(current[rank]);
-    const uint32_t begin = current[rank].begin, end = current[rank].end;
-    const Time endTime = current[rank].endTime;
-    const auto &list = order.ranks[rank].instructions;
-    auto finish = [&](size_t done) {
-      prefetch(&ended[done], 16 * sizeof(Time));
-      ended[done] = endTime;
-    };
-    auto wake = [&](size_t done, int32_t stage, int32_t mb) {
-      if (stage < 0 || stage >= problem.numStages())
-        return;
-      const int32_t reader = problem.rankOf(stage, mb);
-      if (blockedOn[reader] == done)
-        advance(reader);
-    };
-    for (uint32_t i = begin; i < end; ++i) {
-      if (list[i].op == Op::Forward)
-        finish(index.forward(list[i].stage, list[i].microbatch));
-      else if (list[i].op == Op::Backward || list[i].op == Op::BackwardInput)
-        finish(index.backward(list[i].stage, list[i].microbatch));
-    }
-    advance(rank);
-    for (uint32_t i = begin; i < end; ++i) {
-      const int32_t s = list[i].stage, mb = list[i].microbatch;
-      if (list[i].op == Op::Forward)
-        wake(index.forward(s, mb), s + 1, mb);
-      else if (list[i].op == Op::Backward || list[i].op == Op::BackwardInput)
-        wake(index.backward(s, mb), s - 1, mb);
+    const int32_t rank = running.top().rank;
+    running.pop();
+    const PlayedItem<Time> item = player.itemOf(rank);
+    visit(item);
+    player.finish(item);
+    start(rank);
+    player.forEachWoken(item, start);
+  }
+  return player.result();
+}
+
+/// As above for those to whom only the times matter: every rank runs ahead
+/// until it needs another, so items come in the order of their rank, and causes
+/// before effects. Linear.
+template <typename Time, typename Duration, typename Latency, typename Visit>
+Status playOrderByRank(const Program &order, Duration &&duration,
+                       Latency &&latency, Visit &&visit) {
+  OrderPlayer<Time, Duration, Latency> player(
+      order, std::forward<Duration>(duration), std::forward<Latency>(latency));
+  std::vector<int32_t> ready(order.ranks.size());
+  std::iota(ready.rbegin(), ready.rend(), 0);
+  while (!ready.empty()) {
+    const int32_t rank = ready.back();
+    ready.pop_back();
+    while (player.start(rank)) {
+      const PlayedItem<Time> item = player.itemOf(rank);
+      visit(item);
+      player.finish(item);
+      player.forEachWoken(item, [&](int32_t woken) { ready.push_back(woken); });
     }
   }
-
-  for (size_t rank = 0; rank < numRanks; ++rank)
-    if (current[rank].end < order.ranks[rank].instructions.size())
-      return explainOrderCycle(order, findOrderCycle(order));
-  return success();
+  return player.result();
 }
 
 } // namespace penstock

@@ -9,8 +9,10 @@
 #define PENSTOCK_ANALYSIS_SIMULATE_H
 
 #include "penstock/Program/Program.h"
+#include "penstock/Support/Memory.h"
 
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace penstock {
@@ -27,14 +29,35 @@ struct RankTiming {
                                ///< order, plus the stashes alive at once
 };
 
+/// A time of every instruction, by rank.
+class InstructionTimes {
+public:
+  InstructionTimes() = default;
+  /// They have no value yet.
+  explicit InstructionTimes(const Program &program)
+      : times(program.numInstructions()) {
+    for (const RankProgram &rank : program.ranks)
+      ends.push_back(ends.back() + rank.instructions.size());
+  }
+  std::span<double> operator[](size_t rank) {
+    return std::span(times).subspan(ends[rank], ends[rank + 1] - ends[rank]);
+  }
+  std::span<const double> operator[](size_t rank) const {
+    return std::span(times).subspan(ends[rank], ends[rank + 1] - ends[rank]);
+  }
+
+private:
+  std::vector<size_t> ends = {0}; ///< of the ranks before each
+  BigArray<double> times;
+};
+
 struct Timing {
   bool ofOrder = false;  ///< by simulateOrder()
   double makespan = 0;   ///< end of the last action over all ranks
   double span = 0;       ///< max over ranks of end - start
   double bubbleRate = 0; ///< (span - busy of the busiest rank) / span; 0 if 0
   std::vector<RankTiming> ranks;
-  /// Start and end of every instruction, per rank.
-  std::vector<std::vector<double>> start, end;
+  InstructionTimes start, end;
 };
 
 /// The literature's model: the actions of each rank strictly in order; an

@@ -12,6 +12,7 @@
 
 #include "penstock/Program/Problem.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -217,6 +218,35 @@ struct Access {
   Tensor tensor;
 };
 
+/// Calls `fn(Access)` if `inst` touches a stash, see forEachAccess().
+template <typename Fn>
+inline void forEachStashAccess(const Instruction &inst, Fn &&fn) {
+  Access::Mode mode = Access::Read;
+  switch (inst.op) {
+  case Op::Forward:
+  case Op::Recompute:
+    mode = Access::Write;
+    break;
+  case Op::Backward:
+  case Op::BackwardWeight:
+    break;
+  case Op::BackwardInput:
+    mode = Access::Update;
+    break;
+  case Op::Send:
+  case Op::Recv:
+    if (inst.payload != Payload::Stash)
+      return;
+    mode = inst.op == Op::Send ? Access::Read : Access::Write;
+    break;
+  default:
+    return;
+  }
+  fn(Access{mode,
+            static_cast<uint8_t>(isTransfer(inst.op) ? Slot : Stash),
+            {TensorKind::Stash, inst.stage, inst.microbatch}});
+}
+
 /// Calls `fn(Access)` for every tensor that `inst` touches: the meaning of the
 /// instructions, in one place.
 ///
@@ -239,15 +269,13 @@ inline void forEachAccess(const Instruction &inst, int32_t numStages, Fn &&fn) {
   auto grad = [&](int32_t stage) {
     return Tensor{TensorKind::Gradient, stage, mb};
   };
-  const Tensor stash{TensorKind::Stash, s, mb};
   switch (inst.op) {
   case Op::Forward:
     if (!first)
       fn(Access{Access::Read, Input, act(s - 1)});
     if (!last)
       fn(Access{Access::Write, Output, act(s)});
-    fn(Access{Access::Write, Stash, stash});
-    return;
+    break;
   case Op::Backward:
   case Op::BackwardInput:
   case Op::BackwardWeight:
@@ -257,24 +285,22 @@ inline void forEachAccess(const Instruction &inst, int32_t numStages, Fn &&fn) {
       fn(Access{Access::Read, Gradient, grad(s + 1)});
     if (!first && inst.op != Op::BackwardWeight)
       fn(Access{Access::Write, Output, grad(s)});
-    fn(Access{inst.op == Op::BackwardInput ? Access::Update : Access::Read,
-              Stash, stash});
-    return;
+    break;
   case Op::Recompute:
     if (!first)
       fn(Access{Access::Read, Input, act(s - 1)});
-    fn(Access{Access::Write, Stash, stash});
-    return;
+    break;
   case Op::Send:
   case Op::Recv:
-    if (inst.payload == Payload::State)
-      return;
-    fn(Access{inst.op == Op::Send ? Access::Read : Access::Write, Slot,
-              Tensor{kindOf(inst.payload), s, mb}});
-    return;
+    if (inst.payload == Payload::Activation ||
+        inst.payload == Payload::Gradient)
+      fn(Access{inst.op == Op::Send ? Access::Read : Access::Write, Slot,
+                Tensor{kindOf(inst.payload), s, mb}});
+    break;
   default:
     return;
   }
+  forEachStashAccess(inst, fn);
 }
 
 /// Bytes of a tensor. The gradient of stage s is as large as the activation
@@ -321,8 +347,16 @@ inline double durationOf(const Problem &problem, const Instruction &inst) {
   }
 }
 /// Time of an item of actions: of several, what they take together.
-double durationOfItem(const Problem &problem,
-                      std::span<const Instruction> actions);
+inline double durationOfItem(const Problem &problem,
+                             std::span<const Instruction> actions) {
+  double sum = 0, longest = 0;
+  for (const Instruction &action : actions) {
+    const double duration = durationOf(problem, action);
+    sum += duration;
+    longest = std::max(longest, duration);
+  }
+  return problem.together(sum, longest);
+}
 
 /// Gradients that several ranks have parts of, and add up before a step: of a
 /// stage with copies on several ranks by all_reduce, of tied stages by

@@ -38,7 +38,7 @@ inline void prefetch(const void *address, size_t bytes) {
       reinterpret_cast<uintptr_t>(address) + bytes));
 }
 
-/// Puts what is large on huge pages.
+/// Puts what is large on huge pages. Numbers that are given no value have none.
 template <typename T>
 struct HugePageAllocator {
   using value_type = T;
@@ -61,6 +61,10 @@ struct HugePageAllocator {
       ::operator delete(p);
     else
       ::operator delete(p, std::align_val_t(kHugePage));
+  }
+  template <typename U>
+  void construct(U *p) {
+    ::new (static_cast<void *>(p)) U;
   }
   bool operator==(const HugePageAllocator &) const { return true; }
 };

@@ -9,6 +9,13 @@
 using namespace penstock;
 using namespace penstock::test;
 
+/// Those of a rank, the first `size` of them.
+static std::vector<double> timesOf(const InstructionTimes &times, size_t rank,
+                                   size_t size = ~size_t(0)) {
+  const std::span all = times[rank];
+  return {all.begin(), all.begin() + std::min(size, all.size())};
+}
+
 TEST(SimulateOrder, AnActionStartsWhenItsOperandsAreThere) {
   Program program = makeProgram(2, 1);
   program.problem.link = {0.5, 100};
@@ -18,10 +25,10 @@ TEST(SimulateOrder, AnActionStartsWhenItsOperandsAreThere) {
   RankBuilder(program, 1).f(1, 0).b(1, 0);
   std::optional<Timing> timing = simulateOrder(program);
   ASSERT_TRUE(timing);
-  EXPECT_EQ(timing->start[1], (std::vector<double>{1.75, 4.75}));
-  EXPECT_EQ(timing->end[1], (std::vector<double>{4.75, 9.75}));
-  EXPECT_EQ(timing->start[0], (std::vector<double>{0, 10.5, 12.5}));
-  EXPECT_EQ(timing->end[0], (std::vector<double>{1, 12.5, 12.5}));
+  EXPECT_EQ(timesOf(timing->start, 1), (std::vector<double>{1.75, 4.75}));
+  EXPECT_EQ(timesOf(timing->end, 1), (std::vector<double>{4.75, 9.75}));
+  EXPECT_EQ(timesOf(timing->start, 0), (std::vector<double>{0, 10.5, 12.5}));
+  EXPECT_EQ(timesOf(timing->end, 0), (std::vector<double>{1, 12.5, 12.5}));
   EXPECT_EQ(timing->makespan, 12.5);
   EXPECT_EQ(timing->span, 12.5);
   EXPECT_EQ(timing->bubbleRate, (12.5 - 8) / 12.5);
@@ -46,9 +53,9 @@ TEST(SimulateOrder, AnOverlapHandsOverAtItsEnd) {
   RankBuilder(program, 1).f(1, 0).f(1, 1).with().b(1, 0).b(1, 1);
   std::optional<Timing> timing = simulateOrder(program);
   ASSERT_TRUE(timing);
-  EXPECT_EQ(timing->start[1], (std::vector<double>{1, 2, 2, 5}));
-  EXPECT_EQ(timing->end[1], (std::vector<double>{2, 5, 5, 7}));
-  EXPECT_EQ(timing->start[0], (std::vector<double>{0, 1, 5, 7}));
+  EXPECT_EQ(timesOf(timing->start, 1), (std::vector<double>{1, 2, 2, 5}));
+  EXPECT_EQ(timesOf(timing->end, 1), (std::vector<double>{2, 5, 5, 7}));
+  EXPECT_EQ(timesOf(timing->start, 0), (std::vector<double>{0, 1, 5, 7}));
   // Within the overlap both micro-batches are alive.
   EXPECT_EQ(timing->ranks[1].peakActivations, 2);
 }
@@ -110,18 +117,18 @@ static Program twoSends(uint8_t queue) {
 TEST(SimulateProgram, ATransferOccupiesTheQueuesOfBothRanks) {
   std::optional<Timing> timing = simulateProgram(twoSends(0));
   ASSERT_TRUE(timing);
-  EXPECT_EQ(timing->start[0], (std::vector<double>{0, 1, 1.5, 2.5}));
-  EXPECT_EQ(timing->end[0], (std::vector<double>{1, 1.5, 2.5, 3}));
+  EXPECT_EQ(timesOf(timing->start, 0), (std::vector<double>{0, 1, 1.5, 2.5}));
+  EXPECT_EQ(timesOf(timing->end, 0), (std::vector<double>{1, 1.5, 2.5, 3}));
   // The second receive waits until F 0 has left queue 0.
-  EXPECT_EQ(timing->start[1], (std::vector<double>{1, 1.5, 2.5, 3}));
+  EXPECT_EQ(timesOf(timing->start, 1), (std::vector<double>{1, 1.5, 2.5, 3}));
   EXPECT_EQ(timing->makespan, 4);
 }
 
 TEST(SimulateProgram, AQueueOfItsOwnHidesTransfers) {
   std::optional<Timing> timing = simulateProgram(twoSends(1));
   ASSERT_TRUE(timing);
-  EXPECT_EQ(timing->start[0], (std::vector<double>{0, 1, 1, 2}));
-  EXPECT_EQ(timing->start[1], (std::vector<double>{1, 1.5, 2, 2.5}));
+  EXPECT_EQ(timesOf(timing->start, 0), (std::vector<double>{0, 1, 1, 2}));
+  EXPECT_EQ(timesOf(timing->start, 1), (std::vector<double>{1, 1.5, 2, 2.5}));
   EXPECT_EQ(timing->makespan, 3.5);
   EXPECT_EQ(timing->span, 2);
 }
@@ -148,7 +155,7 @@ TEST(SimulateProgram, AGroupTakesAsLongAsItsLongestMember) {
   program.ranks[1].instructions[1].bytes = 50;
   std::optional<Timing> timing = simulateProgram(program);
   ASSERT_TRUE(timing);
-  EXPECT_EQ(timing->end[0], (std::vector<double>{5, 5, 6}));
+  EXPECT_EQ(timesOf(timing->end, 0), (std::vector<double>{5, 5, 6}));
 }
 
 TEST(SimulateProgram, ACollectiveMeetsAtOnce) {
@@ -157,7 +164,7 @@ TEST(SimulateProgram, ACollectiveMeetsAtOnce) {
   RankBuilder(program, 1).collective(Op::Barrier).f(1, 0);
   std::optional<Timing> timing = simulateProgram(program);
   ASSERT_TRUE(timing);
-  EXPECT_EQ(timing->start[1], (std::vector<double>{1, 1}));
+  EXPECT_EQ(timesOf(timing->start, 1), (std::vector<double>{1, 1}));
 }
 
 TEST(SimulateProgram, PeakBytesWithoutAndWithAPlan) {
@@ -206,10 +213,10 @@ TEST(SimulateProgram, WithAndWithoutHostOrder) {
     std::optional<Timing> byGraph = simulateProgram(program);
     ASSERT_TRUE(byGraph);
     for (size_t r = 0; r < 3; ++r) {
-      byGraph->start[r].resize(inHostOrder->start[r].size());
-      byGraph->end[r].resize(inHostOrder->end[r].size());
+      const size_t size = inHostOrder->start[r].size();
+      EXPECT_EQ(timesOf(byGraph->start, r, size),
+                timesOf(inHostOrder->start, r));
+      EXPECT_EQ(timesOf(byGraph->end, r, size), timesOf(inHostOrder->end, r));
     }
-    EXPECT_EQ(byGraph->start, inHostOrder->start);
-    EXPECT_EQ(byGraph->end, inHostOrder->end);
   }
 }
