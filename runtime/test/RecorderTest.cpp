@@ -70,7 +70,7 @@ TEST(Recorder, StepOfARankForAnotherProcess) {
   options.recorder = &here;
   runLosses(program, 3, {}, options);
   Stamps *row = here.beginStep(1, 3);
-  EXPECT_EQ(here.lastEnded(1), "`step 1` in step 2");
+  EXPECT_TRUE(here.lastEnded(1).ends_with(" in step 2"));
   row[0].ended = here.stamps(1, 2, 0).ended + 1'000'000'000;
   const Instruction &first = program.ranks[1].instructions[0];
   EXPECT_EQ(here.lastEnded(1), quoted(first) + " in step 3");
