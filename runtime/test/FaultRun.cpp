@@ -161,7 +161,11 @@ private:
       if (p == victim && !all)
         continue;
       worst = std::max(worst, times[p]);
-      if (times[p] >= 0 && times[p] <= promise.limit && crew[p].code > 0)
+      const bool isClean =
+          crew[p].output.find("Sanitizer") == std::string::npos &&
+          crew[p].output.find("runtime error") == std::string::npos;
+      if (times[p] >= 0 && times[p] <= promise.limit && crew[p].code > 0 &&
+          isClean)
         continue;
       fault += "  process " + std::to_string(p) + ", exit code " +
                std::to_string(crew[p].code) + ", " + std::to_string(times[p]) +

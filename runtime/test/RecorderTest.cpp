@@ -59,6 +59,32 @@ TEST(Recorder, MembersOfAGroupShareTheirTimes) {
   EXPECT_EQ(recorder.leader(0, 3), 3u); // an overlap's actions have their own
 }
 
+TEST(Recorder, StepOfARankForAnotherProcess) {
+  const Program program = makeGPipe(2, 2);
+  Recorder here(program, 2), there(program, 2);
+  EXPECT_EQ(here.lastEnded(1), "");
+  EXPECT_TRUE(there.unpackStep(1, here.packStep(1)));
+  EXPECT_EQ(there.currentStep(1), -1);
+
+  RunOptions options;
+  options.recorder = &here;
+  runLosses(program, 3, {}, options);
+  Stamps *row = here.beginStep(1, 3);
+  EXPECT_TRUE(here.lastEnded(1).ends_with(" in step 2"));
+  row[0].ended = here.stamps(1, 2, 0).ended + 1'000'000'000;
+  const Instruction &first = program.ranks[1].instructions[0];
+  EXPECT_EQ(here.lastEnded(1), quoted(first) + " in step 3");
+
+  const std::string bytes = here.packStep(1);
+  EXPECT_TRUE(there.unpackStep(1, bytes));
+  EXPECT_EQ(there.currentStep(1), 3);
+  EXPECT_EQ(there.stamps(1, 3, 0).ended, row[0].ended);
+  EXPECT_EQ(there.stamps(1, 3, 1).ended, 0);
+  EXPECT_FALSE(there.unpackStep(1, bytes.substr(1)));
+  EXPECT_FALSE(there.unpackStep(1, ""));
+  EXPECT_FALSE(there.unpackStep(1, std::string(bytes.size(), '\x80')));
+}
+
 TEST(Recorder, BubbleIsThatOfTheSimulator) {
   // Span 10, busiest 6.
   EXPECT_DOUBLE_EQ(bubbleRate({{0, 10, 6}, {5, 9, 4}}), 0.4);

@@ -334,12 +334,12 @@ TEST_F(Meeting, WhoIsMissingIsNamed) {
   const Address address = freeAddress();
   std::vector<std::future<Made>> processes;
   for (int32_t number : {0, 2})
-    processes.push_back(come(at("tcp://" + address.str(), number, 5), 1));
+    processes.push_back(come(at("tcp://" + address.str(), number, 5), 3));
   const auto begin = std::chrono::steady_clock::now();
   for (auto &process : processes)
     EXPECT_EQ(messageOf(std::move(process)),
               "processes 1, 3, 4 of 5 have not come to " + address.str() +
-                  " within 1 s; look for what they say themselves, or give "
+                  " within 3 s; look for what they say themselves, or give "
                   "more time with --rendezvous-timeout");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
   EXPECT_TRUE(contains(
@@ -408,7 +408,7 @@ TEST_F(Meeting, StrangersDoNotDisturb) {
   expectJob(std::move(processes));
 
   // They are named when nobody else comes.
-  auto waiting = come(at(where, 0, 2), 1);
+  auto waiting = come(at(where, 0, 2), 3);
   say(address, "GET / HTTP/1.1\r\n");
   EXPECT_TRUE(contains(messageOf(std::move(waiting)),
                        "; refused: 1 connection, the last from 127.0.0.1:"));

@@ -677,6 +677,18 @@ TEST_F(RunToolSockets, HangIsExplainedWithTheCycle) {
   }
 }
 
+TEST_F(RunToolSockets, WhoWaitsForOthersCanBeStopped) {
+  const std::string file = write(compile(2));
+  for (int p : {0, 1}) {
+    start(p, 2, file + " --model=none");
+    crew.waitUntil([] { return false; }, 0.3);
+    crew.signal(p, SIGTERM);
+    EXPECT_TRUE(crew.waitForAll(20));
+  }
+  finish(1);
+  expectFault("the run was stopped by its caller\n");
+}
+
 TEST_F(RunToolSockets, StopOfOneProcessStopsAll) {
   const std::string file = write(compile(2));
   for (int p : {0, 1})

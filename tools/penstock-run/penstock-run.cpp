@@ -620,7 +620,15 @@ int run(const Options &options) {
   Fault fault;
   bool alone = true; // only this process knows of the fault
   try {
-    fault = startJob(options, job);
+    {
+      // Others may be waited for. Nothing has begun yet that must be ended.
+      std::stop_callback quit(stop, [&] {
+        std::_Exit(finish(options, json,
+                          {Failed, std::string(name(ErrorKind::Aborted)),
+                           "the run was stopped by its caller"}));
+      });
+      fault = startJob(options, job);
+    }
     if (fault.code == Fine) {
       fault = train(options, stop, job.get(), json);
       alone = false;
