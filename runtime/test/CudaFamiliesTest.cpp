@@ -49,6 +49,8 @@ TEST_P(CudaFamilies, TrainBitwiseAsOnThreads) {
   standin::Options options;
   for (bool replay : {false, true})
     EXPECT_TRUE(train(program, replay, options) == expected) << replay;
+  if (std::get<0>(GetParam()) > 3)
+    return;
   // The first meetings have all been before, or hosts would wait here.
   options.firstUse = true;
   options.groups = Groups::Closure;
@@ -71,16 +73,16 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(kNaive, kGPipe, kOneForwardOneBackward,
                                      kPipeDream, kPipeDream2BW),
                      testing::Bool()),
-    nameOf);
+    nameOfFamily);
 INSTANTIATE_TEST_SUITE_P(InOrder, CudaFamilies,
                          testing::Combine(testing::Values(3, 8),
                                           testing::ValuesIn(kInOrder),
                                           testing::Values(false)),
-                         nameOf);
+                         nameOfFamily);
 INSTANTIATE_TEST_SUITE_P(InAnotherOrder, CudaFamilies,
                          testing::Combine(testing::Values(3, 8),
                                           testing::ValuesIn(kInAnotherOrder),
                                           testing::Values(false)),
-                         nameOf);
+                         nameOfFamily);
 
 } // namespace

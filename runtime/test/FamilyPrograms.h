@@ -74,7 +74,8 @@ inline Program makeOrder(int32_t p, int32_t m,
 /// Number of micro-batches, schedule, whether B is split.
 using FamilyCase = std::tuple<int32_t, penstock::test::PlacedFamily, bool>;
 
-inline std::string nameOf(const testing::TestParamInfo<FamilyCase> &info) {
+inline std::string
+nameOfFamily(const testing::TestParamInfo<FamilyCase> &info) {
   const auto &[m, family, split] = info.param;
   return "m" + std::to_string(m) + "_" + family.name +
          (split ? "_split" : "_fused");

@@ -56,16 +56,16 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(kNaive, kGPipe, kOneForwardOneBackward,
                                      kPipeDream, kPipeDream2BW),
                      testing::Bool()),
-    nameOf);
+    nameOfFamily);
 INSTANTIATE_TEST_SUITE_P(InOrder, FamiliesInProcesses,
                          testing::Combine(testing::Values(3, 8),
                                           testing::ValuesIn(kInOrder),
                                           testing::Values(false)),
-                         nameOf);
+                         nameOfFamily);
 INSTANTIATE_TEST_SUITE_P(InAnotherOrder, FamiliesInProcesses,
                          testing::Combine(testing::Values(3, 8),
                                           testing::ValuesIn(kInAnotherOrder),
                                           testing::Values(false)),
-                         nameOf);
+                         nameOfFamily);
 
 } // namespace

@@ -254,8 +254,13 @@ Status CudaDevice::capture(const std::function<void()> &issue) {
 }
 
 void CudaDevice::replay() {
-  if (accepts())
-    check("cudaGraphLaunch", cudaGraphLaunch(graph, queues[0]));
+  {
+    std::lock_guard lock(rank->inside);
+    if (accepts() && !rank->isParted)
+      check("cudaGraphLaunch", cudaGraphLaunch(graph, queues[0]));
+  }
+  if (aborted)
+    rank->abortTransport(); // which could not get in meanwhile
 }
 
 } // namespace penstock::runtime

@@ -2,7 +2,8 @@
 //
 // One rank on one GPU. The device waits for its streams while NCCL may have
 // failed in them, so that it asks the transport; the transport registers the
-// memory of the device.
+// memory of the device, and must not part from the others while a graph with
+// its transfers is launched.
 //
 //===----------------------------------------------------------------------===//
 
@@ -35,6 +36,10 @@ public:
   cudaError_t bind() const { return cudaSetDevice(gpu); }
 
   const int gpu;
+  /// Held by whoever calls NCCL, or launches a graph with transfers, so that
+  /// communicators are aborted when nobody does.
+  std::mutex inside;
+  bool isParted = false; ///< the communicators are no more; under the lock
   /// The arena, if it is memory of NCCL, to be registered with communicators.
   std::byte *registered = nullptr;
   size_t registeredBytes = 0;

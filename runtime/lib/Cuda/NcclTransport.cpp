@@ -22,6 +22,7 @@ NcclTransport::NcclTransport(std::shared_ptr<CudaRank> shared, int32_t number,
                              int32_t numRanks, const CudaOptions &options)
     : gpu(std::move(shared)), rank(number), numRanks(numRanks),
       options(options) {
+  gpu->isParted = false;
   gpu->join(this);
 }
 
@@ -265,7 +266,7 @@ template <typename Fn>
 Error NcclTransport::alone(Fn &&fn) {
   Error error;
   {
-    std::lock_guard lock(inside);
+    std::lock_guard lock(gpu->inside);
     if (aborted)
       error = fault ? fault
                     : Error{ErrorKind::Aborted, "the transport was aborted"};
@@ -686,11 +687,12 @@ Error NcclTransport::disconnect() {
 void NcclTransport::abort() {
   aborted = true;
   stop.request_stop();
-  if (std::unique_lock lock(inside, std::try_to_lock); lock)
+  if (std::unique_lock lock(gpu->inside, std::try_to_lock); lock)
     abortComms();
 }
 
 void NcclTransport::abortComms() {
+  gpu->isParted = true;
   for (auto &[key, comm] : comms)
     if (comm.handle)
       ncclCommAbort(std::exchange(comm.handle, nullptr));

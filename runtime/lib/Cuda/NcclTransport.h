@@ -80,7 +80,7 @@ private:
     /// the other, or on those the own ones; `host`, which is pinned, has those
     /// of all ranks, or the own ones where only host functions can copy them.
     std::span<float> values;
-    bool onHost = false; ///< the values, in memory that CUDA does not know
+    bool onHost = false;  ///< the values, in memory that CUDA does not know
     size_t numRanks = 0;  ///< that add; 0: nothing is added
     bool isFirst = false; ///< of them
     std::byte *device = nullptr;
@@ -125,7 +125,6 @@ private:
   Clock::time_point deadline = Clock::time_point::max();
   std::string others;
 
-  std::mutex inside; ///< of all calls of NCCL but those that make an id
   std::atomic<bool> aborted = false;
   std::stop_source stop; ///< of exchanges
   Error fault;           ///< asynchronous, under the lock

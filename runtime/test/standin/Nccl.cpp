@@ -1600,6 +1600,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
         if (group.depth == 0)
           world.wait(lock, "ncclCommAbort",
                      [comm] { return comm->inside == 0 && comm->jobs == 0; });
+        stop(world, comm); // what has found room in the launch queue since
         dropComm(world, comm);
         return ncclSuccess;
       },
