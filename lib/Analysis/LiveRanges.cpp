@@ -6,7 +6,7 @@ namespace penstock {
 
 void LiveRangeFinder::clear(size_t listSize) {
   for (size_t key : touched)
-    rowOf[key] = kNoRow;
+    rowOf[key] = MicrobatchTable::kNoRow;
   touched.clear();
   current.clear(listSize);
   ranges.clear();

@@ -204,17 +204,20 @@ guestsOf(const Program &order, const Timing &timing,
     auto last = static_cast<uint32_t>(list.size() - 1);
     while (last > 0 && !isAction(list[last].op))
       --last;
-    // Ranks have come about as far at one time.
     const std::span starts = timing.start[inst.peer],
                     ends = timing.end[inst.peer];
     const double since = timing.start[r][leave], until = timing.start[r][i];
     const auto size = static_cast<uint32_t>(list.size());
+    // Ranks have come about as far at one time.
+    auto near = [&, own = order.ranks[r].instructions.size()](uint64_t at) {
+      return static_cast<uint32_t>(at * size / own);
+    };
     const uint32_t first =
-        std::min(last, firstBehind(size, leave, [&](uint32_t at) {
+        std::min(last, firstBehind(size, near(leave), [&](uint32_t at) {
                    return ends[at] > since;
                  }));
-    const uint32_t end =
-        firstBehind(size, i, [&](uint32_t at) { return starts[at] >= until; });
+    const uint32_t end = firstBehind(
+        size, near(i), [&](uint32_t at) { return starts[at] >= until; });
     guests[inst.peer].push_back({first, std::max(end, first + 1), inst.stage});
   }
   return guests;

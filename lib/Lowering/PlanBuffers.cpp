@@ -424,8 +424,7 @@ static Status spread(const Problem &problem, LiveRangeFinder &finder,
   rank.waits.clear();
   rank.times.clear();
   uint32_t head = 0, lastAction = kNoInstruction;
-  ranges = finder.run(list, [&](uint32_t i, const Access &access,
-                                int32_t range) {
+  auto touch = [&](uint32_t i, const Access &access, int32_t range) {
     if (!list[i].joined)
       head = i;
     if (isAction(list[i].op))
@@ -447,7 +446,8 @@ static Status spread(const Problem &problem, LiveRangeFinder &finder,
                           " reads it; insert what computes or receives it "
                           "before",
                       {number, i}};
-  });
+  };
+  ranges = std::move(finder.run(list, touch));
   if (failure)
     return *failure;
   rank.slotBytes.clear();

@@ -58,7 +58,7 @@ public:
 
   explicit LiveRangeFinder(const Problem &problem, Tensors which = All)
       : problem(problem), which(which),
-        rowOf(3 * problem.stages.size(), kNoRow),
+        rowOf(3 * problem.stages.size(), MicrobatchTable::kNoRow),
         current(problem.numMicrobatches) {}
 
   /// Live ranges of a well-formed list, by `first`; they are there until the
@@ -108,7 +108,6 @@ public:
   }
 
 private:
-  static constexpr int64_t kNoRow = -1;
   static_assert(MicrobatchTable::kNone == kNoSlot);
 
   /// The live range of a tensor at this point of the list.
@@ -117,7 +116,7 @@ private:
         static_cast<size_t>(tensor.kind) * problem.stages.size() +
         static_cast<size_t>(tensor.stage);
     int64_t &row = rowOf[key];
-    if (row == kNoRow) {
+    if (row == MicrobatchTable::kNoRow) {
       touched.push_back(key);
       row = current.addRow();
     }

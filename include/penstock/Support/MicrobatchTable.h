@@ -30,28 +30,27 @@ public:
     limit = 16 * listSize;
   }
 
-  /// A new row, which is `none` everywhere. Names of rows are not negative.
+  /// A new row, which is kNone everywhere. No row is named kNoRow.
   int64_t addRow() {
     if (flat.size() + microbatches > limit)
-      return kHashed + numHashed++;
+      return kNoRow - ++numHashed;
     const auto row = static_cast<int64_t>(flat.size());
     flat.resize(flat.size() + microbatches, kNone);
     return row;
   }
 
   int32_t &at(int64_t row, int32_t microbatch) {
-    if (row < kHashed)
+    if (row >= 0)
       return flat[row + microbatch];
-    const uint64_t key = static_cast<uint64_t>(row - kHashed) * microbatches +
+    const uint64_t key = static_cast<uint64_t>(kNoRow - row) * microbatches +
                          static_cast<uint64_t>(microbatch);
     return hashed.try_emplace(key, kNone).first->second;
   }
 
   static constexpr int32_t kNone = -1;
+  static constexpr int64_t kNoRow = -1;
 
 private:
-  static constexpr int64_t kHashed = int64_t(1) << 62;
-
   size_t microbatches, limit = 0;
   std::vector<int32_t> flat;
   std::unordered_map<uint64_t, int32_t> hashed;

@@ -76,8 +76,28 @@ TEST(SimulateOrder, RefusesAnOrderThatCannotRun) {
   RankBuilder(program, 0).f(0, 0).b(0, 0);
   RankBuilder(program, 1).b(1, 0).f(1, 0);
   EXPECT_FALSE(simulateOrder(program));
-  program.ranks[1].instructions.pop_back();
-  EXPECT_FALSE(simulateOrder(program));
+  std::swap(program.ranks[1].instructions[0], program.ranks[1].instructions[1]);
+  EXPECT_TRUE(simulateOrder(program));
+
+  Program broken = program;
+  broken.ranks[1].instructions.pop_back();
+  EXPECT_FALSE(simulateOrder(broken));
+  // Missing, and another one there twice.
+  broken.ranks[1].instructions.push_back(broken.ranks[1].instructions[0]);
+  EXPECT_FALSE(simulateOrder(broken));
+  broken = program;
+  broken.problem.numMicrobatches = kMaxMicrobatches;
+  EXPECT_FALSE(simulateOrder(broken));
+  for (auto field : {&Instruction::stage, &Instruction::microbatch})
+    for (int32_t wrong : {-1, 2}) {
+      broken = program;
+      broken.ranks[1].instructions[0].*field = wrong;
+      EXPECT_FALSE(simulateOrder(broken));
+    }
+  // On the rank of another stage.
+  broken = program;
+  std::swap(broken.ranks[0].instructions, broken.ranks[1].instructions);
+  EXPECT_FALSE(simulateOrder(broken));
 }
 
 TEST(SimulateOrder, EmptyProblem) {

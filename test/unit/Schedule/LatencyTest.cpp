@@ -25,6 +25,7 @@ double makespanOf(const Program &order, TransferPlacement placement) {
   EXPECT_TRUE(transfers) << transfers.message();
   auto buffers = planBuffers(program);
   EXPECT_TRUE(buffers) << buffers.message();
+  program.problem.memory = 0; // that was for the plan
   const Verdict verdict = verify(program);
   EXPECT_TRUE(verdict.accepted())
       << (verdict.accepted() ? "" : verdict.findings[0].message);
@@ -57,6 +58,31 @@ TEST(Latency, FreeTransfersCostNothing) {
         ASSERT_TRUE(order) << order.message();
         EXPECT_EQ(makespanOf(*order, TransferPlacement::Time),
                   simulateOrder(*order)->makespan);
+      }
+}
+
+// Not where slots are so few that transfers wait for them either.
+TEST(Latency, NeverAboveTorchsPlacementInLittleMemory) {
+  for (const PlacedFamily &family : allFamilies())
+    for (int32_t p : {4, 8})
+      for (double latency : {0.25, 1.0}) {
+        SCOPED_TRACE(std::string(family.name) + " p=" + std::to_string(p) +
+                     " latency=" + std::to_string(latency));
+        Problem problem = loopedPipeline(p, family.chunks, 7);
+        problem.link.latency = latency;
+        for (Stage &stage : problem.stages)
+          stage.bytes = {1 << 14, 1 << 16, 1 << 12, 1 << 12, 1 << 13};
+        family.place(problem);
+        Result<Program> order = family.make(problem);
+        ASSERT_TRUE(order) << order.message();
+        const std::optional<Timing> timing = simulateOrder(*order);
+        ASSERT_TRUE(timing);
+        for (const RankTiming &rank : timing->ranks)
+          order->problem.memory =
+              std::max(order->problem.memory, rank.peakBytes);
+        EXPECT_EQ(makespanOf(*order, TransferPlacement::Fastest),
+                  std::min(makespanOf(*order, TransferPlacement::Time),
+                           makespanOf(*order, TransferPlacement::Torch)));
       }
 }
 

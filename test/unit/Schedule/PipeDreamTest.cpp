@@ -106,13 +106,18 @@ TEST(PipeDream, TimelineInTheSource) {
 
 TEST(PipeDream, LivesOfVersions) {
   // F0 F1 B0 step0 F2 B1 step1 B2 step2
-  const WeightVersions versions = weightVersions(*pipeDream(pipeline(2, 3)), 0);
-  EXPECT_EQ(
-      versions.ranges,
-      (std::vector<VersionRange>{
-          {0, 0, 0, 6}, {0, 1, 3, 8}, {0, 2, 6, 8 + 1 - 1}, {0, 3, 8, 9}}));
-  EXPECT_EQ(versions.used,
-            (std::vector<int32_t>{0, 0, 0, -1, 1, 0, -1, 1, -1}));
+  Result<Program> order = pipeDream(pipeline(2, 3));
+  // As much work however many micro-batches there are elsewhere.
+  for (int32_t microbatches : {3, kMaxMicrobatches}) {
+    order->problem.numMicrobatches = microbatches;
+    const WeightVersions versions = weightVersions(*order, 0);
+    EXPECT_EQ(
+        versions.ranges,
+        (std::vector<VersionRange>{
+            {0, 0, 0, 6}, {0, 1, 3, 8}, {0, 2, 6, 8 + 1 - 1}, {0, 3, 8, 9}}));
+    EXPECT_EQ(versions.used,
+              (std::vector<int32_t>{0, 0, 0, -1, 1, 0, -1, 1, -1}));
+  }
 }
 
 TEST(PipeDream, SplitBackwardsKeepTheirWeightsUntilW) {
