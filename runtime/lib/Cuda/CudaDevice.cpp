@@ -12,8 +12,10 @@ CudaDevice::~CudaDevice() {
   // Stamps may be on their way.
   abort();
   (void)synchronize();
-  if (graph)
-    cudaGraphExecDestroy(graph);
+  {
+    std::lock_guard lock(rank->inside);
+    rank->dropGraph();
+  }
   for (cudaEvent_t event : events)
     cudaEventDestroy(event);
   for (cudaEvent_t event : joinEvents)
@@ -241,7 +243,8 @@ Status CudaDevice::capture(const std::function<void()> &issue) {
     cudaGraph_t made = nullptr;
     if (check("cudaStreamEndCapture", cudaStreamEndCapture(queues[0], &made)) &&
         captureFault.empty())
-      check("cudaGraphInstantiate", cudaGraphInstantiate(&graph, made, 0));
+      check("cudaGraphInstantiate",
+            cudaGraphInstantiate(&rank->graph, made, 0));
     if (made)
       cudaGraphDestroy(made);
   }
@@ -256,8 +259,8 @@ Status CudaDevice::capture(const std::function<void()> &issue) {
 void CudaDevice::replay() {
   {
     std::lock_guard lock(rank->inside);
-    if (accepts() && !rank->isParted)
-      check("cudaGraphLaunch", cudaGraphLaunch(graph, queues[0]));
+    if (accepts() && rank->graph)
+      check("cudaGraphLaunch", cudaGraphLaunch(rank->graph, queues[0]));
   }
   if (aborted)
     rank->abortTransport(); // which could not get in meanwhile
