@@ -1111,6 +1111,16 @@ static const detail::Binder *findBody(World &world, const void *function) {
   return nullptr;
 }
 
+/// What lazy loading does before the first launch.
+static bool loadKernel(World &world, Lock &lock, int device,
+                       const void *function) {
+  if (!world.devices[device].loaded.insert(function).second ||
+      !world.options.lazyLoading)
+    return true;
+  return waitFor(world, lock, "the first launch of a kernel, which loads it",
+                 world.lastOps(device, false));
+}
+
 static cudaError_t launch(World &world, Lock &lock, Thread &t,
                           const void *function, dim3 grid, dim3 block,
                           void **args, size_t sharedBytes,
@@ -1128,6 +1138,8 @@ static cudaError_t launch(World &world, Lock &lock, Thread &t,
   if (!binder)
     return cudaErrorInvalidDeviceFunction;
   const std::string &name = kernels().byFunction[function].name;
+  if (!loadKernel(world, lock, t.device, function))
+    return cudaErrorUnknown;
   OpSpec spec;
   spec.what = "kernel" + (name.empty() ? std::string() : " " + name);
   spec.work = [body = (*binder)(args), grid, block, sharedBytes, handle,
@@ -1167,16 +1179,19 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config,
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes,
                                   const void *function) {
-  return cuda("cudaFuncGetAttributes", [&](World &world, Lock &, Thread &) {
-    if (!attributes)
-      return cudaErrorInvalidValue;
-    if (!findBody(world, function))
-      return cudaErrorInvalidDeviceFunction;
-    *attributes = {};
-    attributes->maxThreadsPerBlock = 1024;
-    attributes->binaryVersion = attributes->ptxVersion = 90;
-    return cudaSuccess;
-  });
+  return cuda("cudaFuncGetAttributes",
+              [&](World &world, Lock &lock, Thread &t) {
+                if (!attributes)
+                  return cudaErrorInvalidValue;
+                if (!findBody(world, function))
+                  return cudaErrorInvalidDeviceFunction;
+                if (!loadKernel(world, lock, t.device, function))
+                  return cudaErrorUnknown;
+                *attributes = {};
+                attributes->maxThreadsPerBlock = 1024;
+                attributes->binaryVersion = attributes->ptxVersion = 90;
+                return cudaSuccess;
+              });
 }
 cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute, int) {
   return cuda("cudaFuncSetAttribute", [&](World &world, Lock &, Thread &) {

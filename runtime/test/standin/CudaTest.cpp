@@ -179,6 +179,64 @@ TEST_F(StandInCuda, HostFunctionsMayNotCallCuda) {
             std::string::npos);
 }
 
+TEST_F(StandInCuda, HostFunctionsMayRunOneAtATime) {
+  for (bool serial : {true, false}) {
+    Options options;
+    options.serialHostFunctions = serial;
+    reset(options);
+    std::atomic<int> running{0}, most{0};
+    for (int i = 0; i < 4; ++i)
+      call(makeStream(), [&] {
+        const int now = ++running;
+        for (int seen = most; seen < now;)
+          if (most.compare_exchange_weak(seen, now))
+            break;
+        // Alone, or until another one is there.
+        while (!serial && most < 2)
+          std::this_thread::yield();
+        --running;
+      });
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    EXPECT_EQ(most > 1, !serial);
+  }
+}
+
+TEST_F(StandInCuda, EveryThreadHasAStreamOfItsOwn) {
+  Gate gate;
+  gate.close(cudaStreamPerThread);
+  std::thread([] {
+    call(cudaStreamPerThread, [] {});
+    EXPECT_CUDA(cudaStreamSynchronize(cudaStreamPerThread));
+  }).join();
+  EXPECT_EQ(cudaStreamQuery(cudaStreamPerThread), cudaErrorNotReady);
+  gate.open = true;
+  EXPECT_CUDA(cudaStreamSynchronize(cudaStreamPerThread));
+}
+
+TEST_F(StandInCuda, AllocationsInStreamOrder) {
+  cudaStream_t a = makeStream();
+  void *p = nullptr;
+  EXPECT_CUDA(cudaMallocAsync(&p, 100, a));
+  Gate gate;
+  gate.close(a);
+  EXPECT_CUDA(cudaMemsetAsync(p, 0, 100, a));
+  EXPECT_CUDA(cudaFreeAsync(p, a));
+  EXPECT_EQ(leaks(), "device memory of 100 bytes\n1 streams\n");
+  gate.open = true;
+  EXPECT_CUDA(cudaStreamSynchronize(a));
+  EXPECT_EQ(leaks(), "1 streams\n");
+  // What comes too late is an error that sticks.
+  EXPECT_CUDA(cudaMallocAsync(&p, 100, a));
+  gate.open = false;
+  gate.close(a);
+  EXPECT_CUDA(cudaFreeAsync(p, a));
+  EXPECT_CUDA(cudaMemsetAsync(p, 0, 100, a));
+  gate.open = true;
+  EXPECT_EQ(cudaStreamSynchronize(a), cudaErrorIllegalAddress);
+  EXPECT_EQ(findings(), "a fill uses device memory of 100 bytes after its "
+                        "release\n");
+}
+
 TEST_F(StandInCuda, CopiesAndFills) {
   cudaStream_t a = makeStream();
   void *device = nullptr, *pinned = nullptr;
@@ -361,6 +419,43 @@ TEST_F(StandInCuda, AMissingKernelIsAnError) {
   EXPECT_EQ(cudaFuncGetAttributes(&attributes,
                                   reinterpret_cast<const void *>(&unknown)),
             cudaErrorInvalidDeviceFunction);
+}
+
+TEST_F(StandInCuda, TheFirstLaunchOfAKernelMayWaitForTheDevice) {
+  registerKernel<void()>(reinterpret_cast<const void *>(&unknown),
+                         [](const Launch &) {});
+  for (bool preloaded : {false, true}) {
+    Options options;
+    options.lazyLoading = true;
+    reset(options);
+    cudaStream_t a = makeStream(), b = makeStream();
+    if (preloaded) {
+      cudaFuncAttributes attributes;
+      EXPECT_CUDA(cudaFuncGetAttributes(
+          &attributes, reinterpret_cast<const void *>(&unknown)));
+    }
+    Gate gate;
+    gate.close(a);
+    std::atomic<bool> launched{false};
+    std::thread other([&] {
+      cudaLaunchConfig_t config = {};
+      config.gridDim = config.blockDim = dim3(1);
+      config.stream = b;
+      EXPECT_CUDA(cudaLaunchKernelExC(
+          &config, reinterpret_cast<const void *>(&unknown), nullptr));
+      launched = true;
+    });
+    if (!preloaded) {
+      while (report().find("the first launch of a kernel") == std::string::npos)
+        std::this_thread::yield();
+      EXPECT_FALSE(launched);
+      gate.open = true;
+    }
+    other.join();
+    EXPECT_TRUE(launched);
+    gate.open = true;
+    EXPECT_CUDA(cudaDeviceSynchronize());
+  }
 }
 
 TEST_F(StandInCuda, WrongConfigurationsAreErrors) {

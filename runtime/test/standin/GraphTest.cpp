@@ -329,6 +329,28 @@ TEST_F(StandInGraph, WhatNcclRunsIsCapturedAndReplayed) {
   EXPECT_EQ(findings(), "");
 }
 
+TEST_F(StandInGraph, AGraphNeedsItsCommunicators) {
+  for (bool abort : {false, true}) {
+    reset();
+    runRanks(2, [&](Rank &r) {
+      cudaGraph_t graph;
+      cudaGraphExec_t exec;
+      ASSERT_CUDA(
+          cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));
+      exchange(r);
+      ASSERT_CUDA(cudaStreamEndCapture(r.stream, &graph));
+      ASSERT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+      EXPECT_NCCL(abort ? ncclCommAbort(r.comm) : ncclCommDestroy(r.comm));
+      r.comm = nullptr;
+      EXPECT_CUDA(cudaGraphLaunch(exec, r.stream));
+      EXPECT_CUDA(r.synchronize()); // nothing runs
+    });
+    EXPECT_EQ(findings().find("is launched after its communicator was "
+                              "destroyed") != std::string::npos,
+              !abort);
+  }
+}
+
 TEST_F(StandInGraph, CapturedSendsAreARendezvous) {
   for (bool rendezvous : {true, false}) {
     Options options;

@@ -730,6 +730,13 @@ static ItemRef makeItem(World &world, const std::vector<Issued> &calls,
     ++comm->unfinished;
   if (world.options.groups == Groups::Plan)
     planBatches(*item);
+  for (ncclComm *comm : item->comms) {
+    if (world.comms.count(comm) && !comm->aborted)
+      continue;
+    if (!comm->aborted)
+      world.find(what + " is launched after its communicator was destroyed");
+    world.kill(*item);
+  }
   return item;
 }
 

@@ -468,6 +468,34 @@ TEST_F(StandInNccl, AFullLaunchQueueMakesIndependentStreamsHang) { // C06
   EXPECT_TRUE(ends(options, 2, program));
 }
 
+TEST_F(StandInNccl, ReleasingMemoryWaitsForTheDevice) {
+  // And an allocation may.
+  auto program = [](bool allocates) {
+    return [=](Rank &r) {
+      void *p = nullptr;
+      if (!allocates) {
+        EXPECT_CUDA(cudaMalloc(&p, 16));
+      }
+      r.recv(1 - r.rank, 1);
+      allocates ? cudaMalloc(&p, 16) : cudaFree(p);
+      r.send(1 - r.rank, 0);
+      r.synchronize();
+      if (allocates)
+        cudaFree(p);
+    };
+  };
+  // The receives wait for each other's sends in any case; what differs is
+  // where the hosts wait.
+  Options options;
+  EXPECT_FALSE(ends(options, 2, program(false)));
+  EXPECT_NE(report().find("waits in cudaFree"), std::string::npos) << report();
+  EXPECT_FALSE(ends(options, 2, program(true)));
+  EXPECT_EQ(report().find("waits in an allocation"), std::string::npos);
+  options.mallocSynchronizes = true;
+  EXPECT_FALSE(ends(options, 2, program(true)));
+  EXPECT_NE(report().find("waits in an allocation"), std::string::npos);
+}
+
 //===----------------------------------------------------------------------===//
 // First use
 //===----------------------------------------------------------------------===//

@@ -78,6 +78,9 @@ struct Options {
   /// cudaMalloc waits for the device to be idle, as CUDA may do. cudaFree
   /// always does.
   bool mallocSynchronizes = false;
+  /// Lazy module loading: the first launch of a kernel on a device waits for
+  /// the device to be idle, unless cudaFuncGetAttributes has loaded it before.
+  bool lazyLoading = false;
 
   Groups groups = Groups::Documented;
   /// `cap=k`: messages a channel that a send may run ahead; 0: strict

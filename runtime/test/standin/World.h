@@ -74,6 +74,7 @@ struct Device {
   unsigned numStreams = 0;
   CUstream_st *nullStream = nullptr;
   std::vector<OpRef> hardwareQueues; ///< their last operations
+  std::set<const void *> loaded;     ///< kernels
   unsigned runningHostFunctions = 0;
   std::deque<OpRef> waitingHostFunctions;
 };
