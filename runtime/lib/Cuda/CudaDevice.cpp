@@ -241,10 +241,14 @@ Status CudaDevice::capture(const std::function<void()> &issue) {
     for (size_t q = 1; q < queues.size(); ++q)
       order(queues[q], queues[0], joinEvents[q - 1]);
     cudaGraph_t made = nullptr;
+    cudaGraphExec_t ready = nullptr;
     if (check("cudaStreamEndCapture", cudaStreamEndCapture(queues[0], &made)) &&
-        captureFault.empty())
-      check("cudaGraphInstantiate",
-            cudaGraphInstantiate(&rank->graph, made, 0));
+        captureFault.empty() &&
+        check("cudaGraphInstantiate", cudaGraphInstantiate(&ready, made, 0))) {
+      std::lock_guard lock(rank->inside);
+      rank->dropGraph();
+      rank->graph = ready;
+    }
     if (made)
       cudaGraphDestroy(made);
   }
