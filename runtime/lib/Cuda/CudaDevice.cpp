@@ -12,8 +12,10 @@ CudaDevice::~CudaDevice() {
   // Stamps may be on their way.
   abort();
   (void)synchronize();
-  if (graph)
-    cudaGraphExecDestroy(graph);
+  {
+    std::lock_guard lock(rank->inside);
+    rank->dropGraph();
+  }
   for (cudaEvent_t event : events)
     cudaEventDestroy(event);
   for (cudaEvent_t event : joinEvents)
@@ -239,9 +241,14 @@ Status CudaDevice::capture(const std::function<void()> &issue) {
     for (size_t q = 1; q < queues.size(); ++q)
       order(queues[q], queues[0], joinEvents[q - 1]);
     cudaGraph_t made = nullptr;
+    cudaGraphExec_t ready = nullptr;
     if (check("cudaStreamEndCapture", cudaStreamEndCapture(queues[0], &made)) &&
-        captureFault.empty())
-      check("cudaGraphInstantiate", cudaGraphInstantiate(&graph, made, 0));
+        captureFault.empty() &&
+        check("cudaGraphInstantiate", cudaGraphInstantiate(&ready, made, 0))) {
+      std::lock_guard lock(rank->inside);
+      rank->dropGraph();
+      rank->graph = ready;
+    }
     if (made)
       cudaGraphDestroy(made);
   }
@@ -256,8 +263,8 @@ Status CudaDevice::capture(const std::function<void()> &issue) {
 void CudaDevice::replay() {
   {
     std::lock_guard lock(rank->inside);
-    if (accepts() && !rank->isParted)
-      check("cudaGraphLaunch", cudaGraphLaunch(graph, queues[0]));
+    if (accepts() && rank->graph)
+      check("cudaGraphLaunch", cudaGraphLaunch(rank->graph, queues[0]));
   }
   if (aborted)
     rank->abortTransport(); // which could not get in meanwhile

@@ -80,7 +80,6 @@ private:
   bool capturing = false;
   cudaEvent_t forkEvent = nullptr; ///< of captures
   std::vector<cudaEvent_t> joinEvents;
-  cudaGraphExec_t graph = nullptr;
 
   std::atomic<bool> aborted = false;
   std::string failure, captureFault; ///< the first; of the rank's thread

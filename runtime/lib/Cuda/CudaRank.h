@@ -39,7 +39,14 @@ public:
   /// Held by whoever calls NCCL, or launches a graph with transfers, so that
   /// communicators are aborted when nobody does.
   std::mutex inside;
-  bool isParted = false; ///< the communicators are no more; under the lock
+  /// That has captured transfers; under the lock. NCCL does not let go of a
+  /// communicator that a graph needs.
+  cudaGraphExec_t graph = nullptr;
+  void dropGraph() {
+    if (graph)
+      cudaGraphExecDestroy(graph);
+    graph = nullptr;
+  }
   /// The arena, if it is memory of NCCL, to be registered with communicators.
   std::byte *registered = nullptr;
   size_t registeredBytes = 0;

@@ -22,7 +22,6 @@ NcclTransport::NcclTransport(std::shared_ptr<CudaRank> shared, int32_t number,
                              int32_t numRanks, const CudaOptions &options)
     : gpu(std::move(shared)), rank(number), numRanks(numRanks),
       options(options) {
-  gpu->isParted = false;
   gpu->join(this);
 }
 
@@ -660,6 +659,7 @@ Error NcclTransport::check() {
 
 Error NcclTransport::disconnect() {
   return alone([&]() -> Error {
+    gpu->dropGraph();
     deadline = Clock::now() +
                std::chrono::duration_cast<Clock::duration>(
                    std::chrono::duration<double>(options.connectTimeout));
@@ -692,7 +692,7 @@ void NcclTransport::abort() {
 }
 
 void NcclTransport::abortComms() {
-  gpu->isParted = true;
+  gpu->dropGraph();
   for (auto &[key, comm] : comms)
     if (comm.handle)
       ncclCommAbort(std::exchange(comm.handle, nullptr));
