@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -89,6 +90,30 @@ TEST(Cuda, LossesAreThoseOfThePlainLoop) {
             << "m " << m << " transferQueue " << transferQueue << " replay "
             << replay;
       }
+}
+
+/// A group with messages of two communicators is two kernels, one behind the
+/// other on the stream: their order must not be that of the program, which is
+/// another one at the other end.
+TEST(Cuda, GroupsOverSeveralCommunicatorsRunInOneOrder) {
+  Program program = makeGPipe(2, 2, {.transferQueue = false});
+  auto &first = program.ranks[0].instructions,
+       &second = program.ranks[1].instructions;
+  // Rank 0: F0, send, F1, {send, recv}, B0, ...; rank 1: recv, F0, B0,
+  // {send, recv}, F1, ...
+  ASSERT_EQ(first[3].op, Op::Send);
+  ASSERT_EQ(first[4].op, Op::Recv);
+  first[4].joined = true;
+  ASSERT_EQ(second[2].op, Op::Recv);
+  ASSERT_EQ(second[5].op, Op::Send);
+  std::rotate(second.begin() + 2, second.begin() + 4, second.begin() + 6);
+  ASSERT_EQ(second[3].op, Op::Send);
+  ASSERT_EQ(second[4].op, Op::Recv);
+  second[4].joined = true;
+  for (RankProgram &rank : program.ranks)
+    for (Instruction &inst : rank.instructions)
+      inst.comm = inst.payload == Payload::Gradient;
+  EXPECT_EQ(lossesOf(program, 3), referenceLosses(program.problem, 3));
 }
 
 TEST(Cuda, ManyRanksConnectInRounds) {

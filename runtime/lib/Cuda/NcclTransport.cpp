@@ -75,8 +75,14 @@ Result<uint32_t> NcclTransport::addGroup(std::span<const Transfer> members) {
                      "differently on the two ranks, and then hang; make "
                      "smaller groups, alike on both"};
   }
+  // NCCL launches a kernel for each communicator, in the order of their first
+  // use, one behind the other on the stream: all ranks take the same order.
+  std::vector<Transfer> sorted(members.begin(), members.end());
+  std::ranges::stable_sort(sorted, {}, [](const Transfer &member) {
+    return member.instruction->comm;
+  });
   Operation &operation = operations.emplace_back();
-  for (const Transfer &member : members) {
+  for (const Transfer &member : sorted) {
     const Instruction &inst = *member.instruction;
     Message &message = addMessage(operation.messages, {inst.comm, false}, inst,
                                   inst.op == Op::Send, inst.peer, inst.bytes);
