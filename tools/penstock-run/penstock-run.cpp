@@ -279,15 +279,17 @@ Fault writeTrace(const std::optional<TraceFile> &trace, const Options &options,
 
 /// The way out of a job that has failed: tells the fault and ends. Where one
 /// process can end all, those that know of the fault take turns, from process 0
-/// on, for some may be stuck; after a stop they end themselves. Elsewhere each
-/// says what it knows, for nobody else may see its output.
+/// on, for some may be stuck; one that others took for lost leaves it to them.
+/// After a stop they end themselves. Elsewhere each says what it knows, for
+/// nobody else may see its output.
 [[noreturn]] void endJob(Job &job, const Options &options,
                          const nlohmann::ordered_json &json, const Fault &fault,
                          std::stop_token stop) {
-  const bool skipsLost =
-      fault.kind == name(ErrorKind::LostPeer) && fault.rank < job.number();
+  const bool someoneIsLost = fault.kind == name(ErrorKind::LostPeer);
+  const bool skipsLost = someoneIsLost && fault.rank < job.number();
+  const bool wasLost = someoneIsLost && fault.rank == job.number();
   const int turn = job.number() - (skipsLost ? 1 : 0);
-  if (turn > 0 && job.endsTogether()) {
+  if ((turn > 0 || wasLost) && job.endsTogether()) {
     const auto end =
         std::chrono::steady_clock::now() + std::chrono::seconds(5 + turn);
     while (std::chrono::steady_clock::now() < end && !stop.stop_requested())
