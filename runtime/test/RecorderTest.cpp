@@ -146,6 +146,60 @@ TEST(Recorder, MeasuredCostsOfSlices) {
     EXPECT_GE(stage.cost.forward, 0.01); // 0.005 of each slice
 }
 
+TEST(Recorder, ProfileHasTheLayersOfEveryStage) {
+  Problem problem = makeProblem(2, 4);
+  problem.memory = 1 << 20;
+  problem.link.latency = 1.23456e-5;
+  Stage &first = problem.stages[0], &last = problem.stages[1];
+  // A backward in one piece, and one in two.
+  first.cost = {0.002, 0.004, 0, 0, 0};
+  first.bytes = {64, 100, 30, 30, 0};
+  first.numLayers = 1;
+  last.cost = {0.003, 0, 0.0062, 0.00123456789, 0.003};
+  last.bytes = {0, 100, 31, 31, 62};
+  last.firstLayer = 1;
+  last.numLayers = 3;
+  std::ostringstream os;
+  writeProfile(os, problem);
+  EXPECT_EQ(
+      os.str(),
+      "// Times in seconds, per micro-batch, as penstock-run has measured "
+      "them.\n"
+      "pipe.model @measured {\n"
+      "  layer \"stage 0\" costs(#pipe.cost<forward = 0.002, backward = 0.004>)"
+      " bytes(#pipe.bytes<output = 64, stash = 100, parameters = 30, gradients "
+      "= 30>)\n"
+      "  layer \"stage 1\" costs(#pipe.cost<forward = 0.001, input = 0.002067, "
+      "weight = 0.0004115, recompute = 0.001>) bytes(#pipe.bytes<output = 64, "
+      "stash = 34, parameters = 11, gradients = 11, optimizer = 21>)\n"
+      "  layer \"stage 1\" costs(#pipe.cost<forward = 0.001, input = 0.002067, "
+      "weight = 0.0004115, recompute = 0.001>) bytes(#pipe.bytes<output = 64, "
+      "stash = 33, parameters = 10, gradients = 10, optimizer = 21>)\n"
+      "  layer \"stage 1\" costs(#pipe.cost<forward = 0.001, input = 0.002067, "
+      "weight = 0.0004115, recompute = 0.001>) bytes(#pipe.bytes<stash = 33, "
+      "parameters = 10, gradients = 10, optimizer = 20>)\n"
+      "}\n"
+      "\n"
+      "pipe.cluster @measured_on ranks(2) memory(1048576) "
+      "link(#pipe.link<latency = 1.235e-05>)\n");
+}
+
+/// Equal layers are one line; without memory and latency there are none.
+TEST(Recorder, ProfileOfEqualLayers) {
+  Problem problem = makeProblem(1, 1);
+  problem.stages[0].numLayers = 4;
+  problem.stages[0].cost = {4, 8, 0, 0, 0};
+  problem.stages[0].bytes = {};
+  std::ostringstream os;
+  writeProfile(os, problem);
+  EXPECT_NE(
+      os.str().find("  layer \"stage 0\" times 4 costs(#pipe.cost<forward "
+                    "= 1.0, backward = 2.0>)\n}\n\n"
+                    "pipe.cluster @measured_on ranks(1)\n"),
+      std::string::npos)
+      << os.str();
+}
+
 TEST(Trace, HasEveryInstructionAndAnArrowForEveryTransfer) {
   const Program program = makeGPipe(3, 2);
   Recorder recorder(program, 2);

@@ -367,6 +367,29 @@ TEST_F(RunTool, TraceReplacesNoInput) {
   EXPECT_EQ(count, 4u); // text, program, link, new
 }
 
+TEST_F(RunTool, ProfileIsForTheNextCompile) {
+  const std::string file = write(compile(2)), before = contents(file);
+  ASSERT_EQ(run(arguments(file) + " --profile=" + path("measured.mlir")), 0)
+      << output;
+  EXPECT_TRUE(says("profile  " + path("measured.mlir") + "\n"));
+  const std::string profile = contents(path("measured.mlir"));
+  EXPECT_NE(profile.find("pipe.model @measured {\n  layer \"stage 0\""),
+            std::string::npos)
+      << profile;
+  EXPECT_NE(profile.find("pipe.cluster @measured_on ranks(2)"),
+            std::string::npos)
+      << profile;
+  EXPECT_EQ(run(arguments(file) + " --json --profile=" + path("measured.mlir")),
+            0);
+  EXPECT_EQ(nlohmann::json::parse(output)["profile"], path("measured.mlir"));
+  EXPECT_EQ(run(arguments(file) + " --profile=" + file), 2);
+  EXPECT_TRUE(says("the profile would overwrite '" + file +
+                   "'; name another file with --profile=FILE"));
+  EXPECT_EQ(contents(file), before);
+  EXPECT_EQ(run(arguments(file) + " --profile=" + path("no/such")), 2);
+  EXPECT_TRUE(says("cannot write the profile to '"));
+}
+
 TEST_F(RunTool, SignalEndsTheRunWithItsResults) {
   // As timeout(1) does, to the process and to its group.
   const std::string command =
@@ -720,8 +743,11 @@ TEST_F(RunTool, MpiTrainsAsThreadsDo) {
       " --steps=20 --check-gradients --json --trace=" + path("trace.json");
   ASSERT_EQ(run(command), 0) << output;
   const auto host = nlohmann::json::parse(output);
-  ASSERT_EQ(shell(onProcesses(4, PENSTOCK_RUN " --backend=mpi " + command)), 0)
-      << output;
+  // Open MPI may have more to say.
+  ASSERT_EQ(shell(onProcesses(4, PENSTOCK_RUN " --backend=mpi " + command +
+                                     " 2>" + path("err") + " #")),
+            0)
+      << output << contents(path("err"));
   const auto mpi = nlohmann::json::parse(output, nullptr, false);
   ASSERT_FALSE(mpi.is_discarded()) << output;
   EXPECT_EQ(mpi["loss"], host["loss"]);

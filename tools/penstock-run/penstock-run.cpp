@@ -39,7 +39,7 @@ namespace {
 enum ExitCode { Fine = 0, Failed = 1, BadInput = 2 };
 
 struct Options {
-  std::string file, backend = "host", model = "byte-lm", text, trace;
+  std::string file, backend = "host", model = "byte-lm", text, trace, profile;
   int64_t steps = 100;
   unsigned traceSteps = 2;
   double timeout = 30, callTimeout = 600, pace = 0;
@@ -206,19 +206,23 @@ int finish(const Options &options, nlohmann::ordered_json json,
   return fault.code;
 }
 
-/// The file of --trace. It is replaced only by a complete trace.
-class TraceFile {
+/// The file of --trace or --profile. It is replaced only by a complete one.
+class OutputFile {
 public:
-  /// Finds out early whether it can be written; what is there stays.
-  static Result<TraceFile> make(const Options &options) {
-    TraceFile file;
+  /// Finds out early whether it can be written; what is there stays. `what` is
+  /// "trace" or "profile".
+  static Result<OutputFile> make(const std::string &what,
+                                 const std::string &path,
+                                 const Options &options) {
+    OutputFile file;
+    file.what = what;
+    file.path = path;
     std::error_code error;
     for (const std::string &input : {options.file, options.text})
-      if (!input.empty() &&
-          std::filesystem::equivalent(options.trace, input, error))
-        return Failure{"the trace would overwrite '" + input +
-                       "'; name another file with --trace=FILE"};
-    file.target = std::filesystem::weakly_canonical(options.trace, error);
+      if (!input.empty() && std::filesystem::equivalent(path, input, error))
+        return Failure{"the " + what + " would overwrite '" + input +
+                       "'; name another file with --" + what + "=FILE"};
+    file.target = std::filesystem::weakly_canonical(path, error);
     file.temporary = file.target;
     // A device or a pipe has nothing to lose and must not be replaced.
     const auto status = std::filesystem::status(file.target, error);
@@ -227,21 +231,27 @@ public:
     if (file.temporary == file.target ? !is_directory(status)
                                       : file.isWritable())
       return file;
-    return Failure{"cannot write the trace to '" + options.trace +
+    return Failure{"cannot write the " + what + " to '" + path +
                    "'; name a file in a directory that exists"};
   }
 
-  bool write(const Recorder &recorder) const {
+  /// `print(std::ostream &)` writes it; `json` says so.
+  template <typename Print>
+  Fault write(nlohmann::ordered_json &json, Print &&print) const {
     std::ofstream out(temporary);
-    recorder.writeTrace(out);
+    print(out);
     out.close();
     std::error_code error;
     if (out && temporary != target)
       std::filesystem::rename(temporary, target, error);
-    if (out && !error)
-      return true;
-    removeTemporary();
-    return false;
+    if (!out || error) {
+      removeTemporary();
+      return {Failed, "bad-output",
+              "cannot write the " + what + " to '" + path +
+                  "'; is the disk full?"};
+    }
+    json[what] = path;
+    return {};
   }
 
 private:
@@ -256,12 +266,13 @@ private:
       std::filesystem::remove(temporary, error);
   }
 
+  std::string what, path;
   std::filesystem::path target, temporary;
 };
 
 /// Writes the trace of a run that began. One of what hung or failed is worth as
 /// much as one of success.
-Fault writeTrace(const std::optional<TraceFile> &trace, const Options &options,
+Fault writeTrace(const std::optional<OutputFile> &trace,
                  const Recorder &recorder, int32_t numRanks,
                  nlohmann::ordered_json &json) {
   bool began = false;
@@ -269,12 +280,7 @@ Fault writeTrace(const std::optional<TraceFile> &trace, const Options &options,
     began |= recorder.currentStep(r) >= 0;
   if (!trace || !began)
     return {};
-  if (!trace->write(recorder))
-    return {Failed, "bad-output",
-            "cannot write the trace to '" + options.trace +
-                "'; is the disk full?"};
-  json["trace"] = options.trace;
-  return {};
+  return trace->write(json, [&](std::ostream &os) { recorder.writeTrace(os); });
 }
 
 /// The way out of a job that has failed: tells the fault and ends. Where one
@@ -379,7 +385,7 @@ struct Inputs {
   Program program;
   std::string description;
   ModelFactory model;
-  std::optional<TraceFile> trace;
+  std::optional<OutputFile> trace, profile;
 };
 
 Fault load(const Options &options, const Job *job, Inputs &inputs) {
@@ -406,13 +412,20 @@ Fault load(const Options &options, const Job *job, Inputs &inputs) {
   if (!model)
     return badInput(model.message());
   inputs.model = std::move(*model);
-  if (!options.trace.empty() && speaks(job)) {
-    Result<TraceFile> file = TraceFile::make(options);
+  auto open = [&](const std::string &what, const std::string &path,
+                  std::optional<OutputFile> &output) -> Fault {
+    if (path.empty() || !speaks(job))
+      return {};
+    Result<OutputFile> file = OutputFile::make(what, path, options);
     if (!file)
       return badInput(file.message());
-    inputs.trace = *file;
-  }
-  return {};
+    output = std::move(*file);
+    return {};
+  };
+  if (Fault fault = open("trace", options.trace, inputs.trace);
+      fault.code != Fine)
+    return fault;
+  return open("profile", options.profile, inputs.profile);
 }
 
 Fault train(const Options &options, std::stop_token stop, Job *job,
@@ -424,7 +437,7 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
       fault.code != Fine)
     return fault;
   Program &program = inputs.program;
-  const std::optional<TraceFile> &trace = inputs.trace;
+  const std::optional<OutputFile> &trace = inputs.trace;
   const bool none = options.model == "none";
   auto say = [&](const std::string &line) {
     if (!options.json && speaks(job))
@@ -471,7 +484,7 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
     Error error;
     {
       LastResort lastResort([&](const Error &error) {
-        (void)writeTrace(trace, options, recorder, numRanks, json);
+        (void)writeTrace(trace, recorder, numRanks, json);
         if (job)
           endJob(*job, options, json, error, stop);
         std::_Exit(finish(options, json, error));
@@ -482,7 +495,7 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
     }
     if (!error)
       return {};
-    Fault lost = writeTrace(trace, options, recorder, numRanks, json);
+    Fault lost = writeTrace(trace, recorder, numRanks, json);
     Fault fault = error;
     if (lost.code != Fine)
       fault.message += "\n" + lost.message;
@@ -526,13 +539,19 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
     progress.interrupt();
     return fault;
   }
-  fault = writeTrace(trace, options, recorder, numRanks, json);
+  fault = writeTrace(trace, recorder, numRanks, json);
   if (fault.code != Fine)
     return fault;
 
   const bool validates = program.problem.postValidation;
   const auto predicted = simulateProgram(program);
   program.problem = recorder.measuredProblem();
+  if (inputs.profile) {
+    fault = inputs.profile->write(
+        json, [&](std::ostream &os) { writeProfile(os, program.problem); });
+    if (fault.code != Fine)
+      return fault;
+  }
   const auto fromMeasured = simulateProgram(program);
   const double stepsPerSecond =
       static_cast<double>(report.steps) / report.seconds;
@@ -575,6 +594,8 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
       format("measured %.1f %%", 100 * report.bubbleRate));
   if (!options.trace.empty())
     say("trace    " + options.trace);
+  if (!options.profile.empty())
+    say("profile  " + options.profile);
   return {};
 }
 
@@ -740,6 +761,9 @@ static int runTool(int argc, char **argv) {
   app.add_option("--trace-steps", options.traceSteps, "Steps in the trace")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  app.add_option("--profile", options.profile,
+                 "Write a model and a cluster with the measured times, to "
+                 "compile with");
   app.add_option("--pace", options.pace,
                  "Stretch every action and transfer to its cost times so many "
                  "seconds; 0: as fast as it goes")

@@ -124,6 +124,16 @@ private:
   std::vector<Rank> ranks;
 };
 
+/// Writes what Recorder::measuredProblem() has measured as text of the
+/// compiler: a `pipe.model` whose layers have equal shares of the times and
+/// bytes of their stage, and a `pipe.cluster` with the ranks, the memory and
+/// the latency. Times are seconds, to four digits; an action that has not run
+/// has the default of
+/// `#pipe.cost`. The stages must be cut from the model as they were to be
+/// measured for the sums to be right; a layer that is not the last of its stage
+/// has the output of that or, in the last stage, what the stage receives.
+void writeProfile(std::ostream &os, const Problem &measured);
+
 /// The bubble rate of one step, as the simulator defines it: (span - busy of
 /// the busiest rank) / span, span the longest of the ranks; 0 if that is 0.
 double bubbleRate(const std::vector<RankStep> &ranks);
