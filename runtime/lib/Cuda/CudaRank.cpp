@@ -38,7 +38,18 @@ Error cudaError(std::string_view call, cudaError_t code) {
   return {ErrorKind::DeviceError, describeCuda(call, code)};
 }
 
+/// What has broken the GPU for good, if anything has. NCCL only says that
+/// something has.
+static cudaError_t brokenBy() {
+  const cudaError_t code = cudaFree(nullptr); // does nothing else
+  cudaGetLastError();
+  return code == cudaErrorStreamCaptureUnsupported ? cudaSuccess : code;
+}
+
 Error ncclError(std::string_view call, ncclResult_t code, ncclComm_t comm) {
+  if (code == ncclUnhandledCudaError)
+    if (const cudaError_t cause = brokenBy(); cause != cudaSuccess)
+      return cudaError(call, cause);
   std::string text = std::string(call) + ": " + ncclGetErrorString(code);
   if (const char *last = ncclGetLastError(comm); last && *last)
     text += std::string(" (") + last + ")";
