@@ -671,7 +671,10 @@ TEST_P(CudaInjection, EveryErrorIsTyped) {
         EXPECT_TRUE(contains(report.error.message, "; ")) // a way out
             << report.error.message;
       }
-      EXPECT_EQ(standin::findings(), "");
+      // Who cannot ask cannot know what is still in progress.
+      if (function != "ncclCommGetAsyncError" || !standin::hasFailed()) {
+        EXPECT_EQ(standin::findings(), "");
+      }
       EXPECT_EQ(standin::leaks(), "");
     }
 }
