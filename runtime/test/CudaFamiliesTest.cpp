@@ -67,22 +67,7 @@ TEST_P(CudaFamilies, TrainBitwiseAsOnThreads) {
   EXPECT_TRUE(train(program, false, options) == expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    FusedAndSplit, CudaFamilies,
-    testing::Combine(testing::Values(3, 8),
-                     testing::Values(kNaive, kGPipe, kOneForwardOneBackward,
-                                     kPipeDream, kPipeDream2BW),
-                     testing::Bool()),
-    nameOfFamily);
-INSTANTIATE_TEST_SUITE_P(InOrder, CudaFamilies,
-                         testing::Combine(testing::Values(3, 8),
-                                          testing::ValuesIn(kInOrder),
-                                          testing::Values(false)),
-                         nameOfFamily);
-INSTANTIATE_TEST_SUITE_P(InAnotherOrder, CudaFamilies,
-                         testing::Combine(testing::Values(3, 8),
-                                          testing::ValuesIn(kInAnotherOrder),
-                                          testing::Values(false)),
+INSTANTIATE_TEST_SUITE_P(All, CudaFamilies, testing::ValuesIn(allFamilyCases()),
                          nameOfFamily);
 
 } // namespace

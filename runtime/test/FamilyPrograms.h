@@ -81,6 +81,23 @@ nameOfFamily(const testing::TestParamInfo<FamilyCase> &info) {
          (split ? "_split" : "_fused");
 }
 
+/// Every family, for few and for many micro-batches.
+inline std::vector<FamilyCase> allFamilyCases() {
+  using namespace penstock::test;
+  std::vector<FamilyCase> cases;
+  for (int32_t m : {3, 8}) {
+    for (const PlacedFamily &family :
+         {kNaive, kGPipe, kOneForwardOneBackward, kPipeDream, kPipeDream2BW})
+      for (bool split : {false, true})
+        cases.emplace_back(m, family, split);
+    for (const PlacedFamily &family : kInOrder)
+      cases.emplace_back(m, family, false);
+    for (const PlacedFamily &family : kInAnotherOrder)
+      cases.emplace_back(m, family, false);
+  }
+  return cases;
+}
+
 /// A program for kModel.
 inline Program makeFamilyProgram(int32_t p, const FamilyCase &family) {
   const auto &[m, schedule, split] = family;

@@ -50,22 +50,7 @@ TEST(TrainingInProcesses, ValidatesStepsAsOnThreads) {
   EXPECT_TRUE(trainToBits(program, run, own, {}, clipping) == expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    FusedAndSplit, FamiliesInProcesses,
-    testing::Combine(testing::Values(3, 8),
-                     testing::Values(kNaive, kGPipe, kOneForwardOneBackward,
-                                     kPipeDream, kPipeDream2BW),
-                     testing::Bool()),
-    nameOfFamily);
-INSTANTIATE_TEST_SUITE_P(InOrder, FamiliesInProcesses,
-                         testing::Combine(testing::Values(3, 8),
-                                          testing::ValuesIn(kInOrder),
-                                          testing::Values(false)),
-                         nameOfFamily);
-INSTANTIATE_TEST_SUITE_P(InAnotherOrder, FamiliesInProcesses,
-                         testing::Combine(testing::Values(3, 8),
-                                          testing::ValuesIn(kInAnotherOrder),
-                                          testing::Values(false)),
-                         nameOfFamily);
+INSTANTIATE_TEST_SUITE_P(All, FamiliesInProcesses,
+                         testing::ValuesIn(allFamilyCases()), nameOfFamily);
 
 } // namespace

@@ -2,13 +2,13 @@
 
 #include "penstock/Runtime/Recorder.h"
 
+#include "Bytes.h"
 #include "penstock/Analysis/ChromeTrace.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Program/Text.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <ostream>
 
@@ -113,23 +113,10 @@ std::string Recorder::lastEnded(int32_t r) const {
   return text;
 }
 
-template <typename T>
-static void append(std::string &bytes, const T &value) {
-  bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
-}
-
 static void append(std::string &bytes, const std::vector<Stamps> &row) {
   for (const Stamps &stamps : row)
     for (const auto *time : {&stamps.enqueued, &stamps.started, &stamps.ended})
       append(bytes, time->load(kRelaxed));
-}
-
-template <typename T>
-static T take(std::string_view &bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof(value));
-  bytes.remove_prefix(sizeof(value));
-  return value;
 }
 
 static void take(std::string_view &bytes, std::vector<Stamps> &row) {

@@ -3,6 +3,7 @@
 #include "NcclTransport.h"
 
 #include "../Core/BackOff.h"
+#include "../Core/Bytes.h"
 #include "penstock/Program/Text.h"
 
 #include <algorithm>
@@ -118,20 +119,6 @@ Result<uint32_t> NcclTransport::addCollective(const Instruction &inst,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// A value as bytes, and back.
-template <typename T>
-void append(std::string &bytes, const T &value) {
-  bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
-}
-template <typename T>
-T take(std::string_view &bytes) {
-  T value{};
-  const size_t size = std::min(bytes.size(), sizeof(value));
-  std::memcpy(&value, bytes.data(), size);
-  bytes.remove_prefix(size);
-  return value;
-}
-
 /// What a rank says about a channel.
 struct ChannelDigest {
   uint16_t comm = 0, isCollective = 0;

@@ -2,6 +2,7 @@
 
 #include "Agreement.h"
 
+#include "Analysis/Agreement.h"
 #include "StandIn.h"
 
 #include <algorithm>
@@ -11,23 +12,6 @@
 using namespace penstock;
 using namespace penstock::standin;
 using namespace penstock::standin::test;
-
-const std::vector<Semantics> &penstock::standin::test::comparedModels() {
-  static const std::vector<Semantics> models = [] {
-    std::vector<Semantics> list;
-    for (bool firstUse : {false, true})
-      for (bool serialised : {false, true}) {
-        list.push_back({Semantics::Closure, 0, serialised, firstUse});
-        for (Semantics::Groups groups :
-             {Semantics::Documented, Semantics::Layered})
-          for (int64_t capacity :
-               {int64_t(0), int64_t(1), int64_t(2), Semantics::kUnlimited})
-            list.push_back({groups, capacity, serialised, firstUse});
-      }
-    return list;
-  }();
-  return models;
-}
 
 namespace {
 
@@ -244,7 +228,7 @@ std::string penstock::standin::test::compare(
     const Program &program,
     std::map<std::string, std::map<Outcome, size_t>> &tally, uint64_t seed,
     unsigned maxDelay) {
-  for (const Semantics &semantics : comparedModels()) {
+  for (const Semantics &semantics : penstock::test::allModels()) {
     Runner runner(program, semantics, seed, maxDelay);
     const Outcome outcome = runner.run();
     const std::string model = penstock::name(semantics);

@@ -15,10 +15,6 @@
 
 namespace penstock::standin::test {
 
-/// All models that both know: groups, capacities, serialised or not, first use
-/// or not.
-const std::vector<Semantics> &comparedModels();
-
 /// One thread a rank issues its instructions to one stream a queue: groups and
 /// transfers as NCCL's, actions as host functions, waits as events.
 Outcome runProgram(const Program &program, const Semantics &semantics,

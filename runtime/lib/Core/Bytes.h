@@ -1,0 +1,30 @@
+//===- Bytes.h - Values as bytes, and back ----------------------*- C++ -*-===//
+
+#ifndef PENSTOCK_RUNTIME_CORE_BYTES_H
+#define PENSTOCK_RUNTIME_CORE_BYTES_H
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace penstock::runtime {
+
+template <typename T>
+void append(std::string &bytes, const T &value) {
+  bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
+}
+
+/// The value at the front, which goes; zero behind the end.
+template <typename T>
+T take(std::string_view &bytes) {
+  T value{};
+  const size_t size = std::min(bytes.size(), sizeof(value));
+  std::memcpy(&value, bytes.data(), size);
+  bytes.remove_prefix(size);
+  return value;
+}
+
+} // namespace penstock::runtime
+
+#endif // PENSTOCK_RUNTIME_CORE_BYTES_H
