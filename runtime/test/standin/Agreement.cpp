@@ -2,7 +2,7 @@
 
 #include "Agreement.h"
 
-#include "Analysis/Agreement.h"
+#include "Analysis/Testing/Agreement.h"
 #include "StandIn.h"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #ifndef PENSTOCK_TEST_UNIT_PROGRAM_CERTIFIED_H
 #define PENSTOCK_TEST_UNIT_PROGRAM_CERTIFIED_H
 
-#include "Analysis/Build.h"
+#include "Analysis/Testing/Build.h"
 
 #include <algorithm>
 
