@@ -2,8 +2,8 @@
 
 #include "Agreement.h"
 
-#include "Analysis/Testing/Agreement.h"
 #include "StandIn.h"
+#include "Testing/Agreement.h"
 
 #include <algorithm>
 #include <atomic>

@@ -9,7 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Agreement.h"
-#include "RandomProgram.h"
+#include "Testing/RandomProgram.h"
 
 #include "penstock/Program/Text.h"
 

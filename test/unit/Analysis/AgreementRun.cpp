@@ -8,8 +8,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Agreement.h"
-#include "RandomProgram.h"
+#include "Testing/Agreement.h"
+#include "Testing/RandomProgram.h"
 
 #include "penstock/Program/Text.h"
 

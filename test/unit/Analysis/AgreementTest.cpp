@@ -1,7 +1,7 @@
 //===- AgreementTest.cpp - Verifier and interpreter, a short run ----------===//
 
-#include "Agreement.h"
-#include "RandomProgram.h"
+#include "Testing/Agreement.h"
+#include "Testing/RandomProgram.h"
 
 #include <gtest/gtest.h>
 

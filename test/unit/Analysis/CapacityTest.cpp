@@ -1,6 +1,6 @@
 //===- CapacityTest.cpp - What buffering known schedules rely on ----------===//
 
-#include "Build.h"
+#include "Testing/Build.h"
 
 #include "penstock/Analysis/Interpret.h"
 

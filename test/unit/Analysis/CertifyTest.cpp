@@ -8,9 +8,9 @@
 
 #include "penstock/Analysis/Certify.h"
 
-#include "Build.h"
 #include "Program/Certified.h"
-#include "RandomProgram.h"
+#include "Testing/Build.h"
+#include "Testing/RandomProgram.h"
 
 #include "penstock/Analysis/Interpret.h"
 #include "penstock/Program/Certificate.h"

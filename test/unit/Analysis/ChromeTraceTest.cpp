@@ -1,6 +1,6 @@
 //===- ChromeTraceTest.cpp - A timeline for trace viewers -----------------===//
 
-#include "Build.h"
+#include "Testing/Build.h"
 
 #include "penstock/Analysis/ChromeTrace.h"
 #include "penstock/Program/Text.h"

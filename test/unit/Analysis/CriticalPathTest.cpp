@@ -1,7 +1,7 @@
 //===- CriticalPathTest.cpp - What the time goes to -----------------------===//
 
-#include "Build.h"
-#include "RandomProgram.h"
+#include "Testing/Build.h"
+#include "Testing/RandomProgram.h"
 
 #include "../Support/PathChecks.h"
 #include "penstock/Program/Text.h"

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Build.h"
-#include "Oracle.h"
+#include "Testing/Build.h"
+#include "Testing/Oracle.h"
 
 #include "penstock/Analysis/Interpret.h"
 #include "penstock/Analysis/Verify.h"

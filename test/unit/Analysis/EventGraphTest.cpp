@@ -1,6 +1,6 @@
 //===- EventGraphTest.cpp - Steps and their order -------------------------===//
 
-#include "Build.h"
+#include "Testing/Build.h"
 
 #include "penstock/Analysis/EventGraph.h"
 

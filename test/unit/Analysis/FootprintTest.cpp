@@ -2,7 +2,7 @@
 
 #include "penstock/Analysis/Footprint.h"
 
-#include "Build.h"
+#include "Testing/Build.h"
 
 #include <gtest/gtest.h>
 

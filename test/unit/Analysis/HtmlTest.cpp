@@ -1,6 +1,6 @@
 //===- HtmlTest.cpp - A schedule as a page --------------------------------===//
 
-#include "Build.h"
+#include "Testing/Build.h"
 
 #include "penstock/Analysis/Html.h"
 

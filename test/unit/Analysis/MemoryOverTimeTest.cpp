@@ -1,6 +1,6 @@
 //===- MemoryOverTimeTest.cpp - What is held when -------------------------===//
 
-#include "Build.h"
+#include "Testing/Build.h"
 
 #include "penstock/Analysis/MemoryOverTime.h"
 

@@ -10,7 +10,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Support/FamilyChecks.h"
-#include "Oracle.h"
+#include "Testing/Oracle.h"
 
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Lowering/Lowering.h"

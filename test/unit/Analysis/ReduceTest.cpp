@@ -1,7 +1,7 @@
 //===- ReduceTest.cpp - Minimal programs with the same fault --------------===//
 
-#include "Build.h"
-#include "RandomProgram.h"
+#include "Testing/Build.h"
+#include "Testing/RandomProgram.h"
 
 #include "penstock/Analysis/Certify.h"
 #include "penstock/Analysis/Reduce.h"

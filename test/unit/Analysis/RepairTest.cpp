@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Build.h"
-#include "RandomProgram.h"
+#include "Testing/Build.h"
+#include "Testing/RandomProgram.h"
 
 #include "penstock/Analysis/Interpret.h"
 #include "penstock/Analysis/Repair.h"

@@ -1,6 +1,6 @@
 //===- SimulateTest.cpp - When everything happens -------------------------===//
 
-#include "Build.h"
+#include "Testing/Build.h"
 
 #include "penstock/Analysis/Simulate.h"
 

@@ -1,6 +1,6 @@
 //===- SvgTest.cpp - A schedule as a picture ------------------------------===//
 
-#include "Build.h"
+#include "Testing/Build.h"
 
 #include "penstock/Analysis/Svg.h"
 

@@ -1,6 +1,6 @@
 //===- TimelineTest.cpp - A schedule as text ------------------------------===//
 
-#include "Build.h"
+#include "Testing/Build.h"
 
 #include "penstock/Analysis/Timeline.h"
 

@@ -1,6 +1,6 @@
 //===- VerifyTest.cpp - Every rule accepts and refuses --------------------===//
 
-#include "Build.h"
+#include "Testing/Build.h"
 
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Program/Text.h"
