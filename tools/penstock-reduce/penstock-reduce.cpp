@@ -99,6 +99,12 @@ static int run(int argc, char **argv) {
   if (!rule.empty())
     options.rule = rules.at(rule);
 
+  if (path.ends_with(".json")) {
+    std::cerr << path
+              << ": cases are not reduced; name a FILE.psp or a FILE.csv, and "
+                 "see what penstock-check says about the cases\n";
+    return NotReadable;
+  }
   const Result<Program> program = path.ends_with(".csv")
                                       ? readTorchFile(path, options.order)
                                       : readProgramFile(path);

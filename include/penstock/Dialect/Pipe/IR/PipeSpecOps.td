@@ -83,7 +83,7 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
     | `using(#family)` | schedule family; the `rank` ops, where there are any, come first |
     | `costs(#pipe.cost<...>)` | costs of every stage that has none of its own |
     | `bytes(#pipe.bytes<...>)` | sizes of every stage that has none of its own |
-    | `memory(n)` | bytes that each rank may use |
+    | `memory(n)` | bytes that each rank may use; 0, the default: no limit |
     | `link(#pipe.link<...>)` | the link between two ranks |
     | `slices(n)` | parts that each micro-batch is cut into along its sequence |
     | `chains([...])` | chain of each micro-batch, for bidirectional schedules |
