@@ -374,23 +374,40 @@ static void drawArrow(Writer &lines, Writer &heads, double x0, double y0,
         << "Z";
 }
 
+/// What an arrow carries, and how it is drawn.
+struct Carried {
+  std::string_view name, dashes;
+};
+static constexpr Carried kCarried[] = {
+    {"activation sent", ""},
+    {"gradient sent", " stroke-dasharray=\"2.5 1.5\""},
+    {"state sent", " stroke-dasharray=\"0.8 1.6\""},
+};
+enum : size_t { CarriesActivation, CarriesGradient, CarriesState };
+
+static size_t carriedBy(const Instruction &send) {
+  return movesState(send)                    ? CarriesState
+         : send.payload == Payload::Gradient ? CarriesGradient
+                                             : CarriesActivation;
+}
+
 static void drawArrows(Writer &os, const Writer &lines, const Writer &heads,
-                       bool dashed) {
+                       size_t carried) {
   if (lines.out.empty())
     return;
   os << "<path d=\"" << lines.out << "\" stroke=\"#222\" stroke-width=\"0.8\""
-     << (dashed ? " stroke-dasharray=\"2.5 1.5\"" : "")
-     << " fill=\"none\"/>\n<path d=\"" << heads.out << "\" fill=\"#222\"/>\n";
+     << kCarried[carried].dashes << " fill=\"none\"/>\n<path d=\"" << heads.out
+     << "\" fill=\"#222\"/>\n";
 }
 
 void Picture::drawTransfers() {
-  Writer lines[2], heads[2]; // activations, gradients
-  auto draw = [&](bool gradient, size_t from, size_t to, double start,
+  Writer lines[std::size(kCarried)], heads[std::size(kCarried)];
+  auto draw = [&](size_t carried, size_t from, size_t to, double start,
                   double end) {
     // Down and up at one time stand side by side.
     const bool down = from < to;
     const double shift = down ? -1.5 : 1.5;
-    drawArrow(lines[gradient], heads[gradient], xOf(start) + shift,
+    drawArrow(lines[carried], heads[carried], xOf(start) + shift,
               topOf(from) + (down ? height : 0), xOf(end) + shift,
               topOf(to) + (down ? 0 : height));
   };
@@ -398,21 +415,21 @@ void Picture::drawTransfers() {
     for (size_t r = 0; r < program.ranks.size(); ++r) {
       const auto &list = program.ranks[r].instructions;
       for (size_t i = 0; i < list.size(); ++i)
-        if (list[i].op == Op::Send && !movesState(list[i]))
-          draw(list[i].payload == Payload::Gradient, r, list[i].peer,
-               timing.start[r][i], timing.end[r][i]);
+        if (list[i].op == Op::Send)
+          draw(carriedBy(list[i]), r, list[i].peer, timing.start[r][i],
+               timing.end[r][i]);
     }
   } else {
     forEachHandOver(program, [&](Site from, Site to, int32_t stage) {
       const Instruction &inst =
           program.ranks[to.rank].instructions[to.instruction];
       const double ended = timing.end[from.rank][from.instruction];
-      draw(stage > inst.stage, from.rank, to.rank, ended,
-           ended + handOverTime(problem, stage, inst));
+      draw(stage > inst.stage ? CarriesGradient : CarriesActivation, from.rank,
+           to.rank, ended, ended + handOverTime(problem, stage, inst));
     });
   }
-  for (bool gradient : {false, true})
-    drawArrows(body, lines[gradient], heads[gradient], gradient);
+  for (size_t carried = 0; carried < std::size(kCarried); ++carried)
+    drawArrows(body, lines[carried], heads[carried], carried);
 }
 
 void Picture::drawAxis(double y) {
@@ -484,14 +501,15 @@ double Picture::drawLegend(double y) {
       });
     }
   }
-  if (options.transfers)
-    for (bool gradient : {false, true})
-      entry(gradient ? "gradient sent" : "activation sent", [&](double x,
-                                                                double top) {
+  if (options.transfers) {
+    const bool states = problem.postValidation && !program.isOrder();
+    for (size_t carried = 0; carried < (states ? 3 : 2); ++carried)
+      entry(kCarried[carried].name, [&](double x, double top) {
         Writer line, head;
         drawArrow(line, head, x, top + kHigh / 2, x + kBox, top + kHigh / 2);
-        drawArrows(body, line, head, gradient);
+        drawArrows(body, line, head, carried);
       });
+  }
   auto note = [&](std::string_view what) {
     const auto [x, middle] = flow.add(widthOf(what, kFont));
     text(body, x, middle, what);

@@ -337,7 +337,7 @@ TEST(Svg, ChainsDifferLikeStages) {
 // Transfers
 //===----------------------------------------------------------------------===//
 
-/// The lines of the arrows: of activations, then of gradients.
+/// The lines of the arrows: of activations, of gradients, and of states.
 static std::vector<std::string> arrowsOf(const std::string &svg) {
   static const std::regex line(
       "<path d=\"([^\"]*)\" stroke=\"#222\" stroke-width=\"0.8\"");
@@ -365,7 +365,7 @@ TEST(Svg, OneArrowATransfer) {
   EXPECT_TRUE(arrowsOf(draw(twoRanks())).empty());
 }
 
-TEST(Svg, StatesHaveNoArrows) {
+TEST(Svg, StatesHaveArrowsOfTheirOwn) {
   Program program = oneForwardOneBackward(2, 2, false);
   program.problem.postValidation = true;
   Instruction state;
@@ -379,9 +379,10 @@ TEST(Svg, StatesHaveNoArrows) {
   SvgOptions options;
   options.transfers = true;
   const auto arrows = arrowsOf(draw(program, options));
-  ASSERT_EQ(arrows.size(), 4u);
+  ASSERT_EQ(arrows.size(), 6u); // three in the legend
   EXPECT_EQ(count(arrows[0], "M"), 2u);
   EXPECT_EQ(count(arrows[1], "M"), 2u);
+  EXPECT_EQ(count(arrows[2], "M"), 1u);
 }
 
 TEST(Svg, AnArrowGoesFromTheEndOfTheActionToTheStartOfItsReader) {
