@@ -5,10 +5,9 @@
 #include "penstock/Analysis/RunOrder.h"
 #include "penstock/Analysis/Verify.h"
 #include "penstock/Program/Text.h"
+#include "penstock/Support/Json.h"
 
 #include <array>
-#include <charconv>
-#include <iterator>
 #include <utility>
 
 using namespace penstock;
@@ -23,16 +22,16 @@ ChromeTrace::ChromeTrace(const Program &program, Sink sink)
     auto name = [&](std::string_view event) {
       begin();
       *this << R"({"ph": "M", "name": ")" << event << R"(", "pid": )";
-      number(r);
+      value(r);
     };
     name("process_name");
     *this << R"(, "args": {"name": "rank )";
-    number(r);
+    value(r);
     *this << R"("}})";
     end();
     name("process_sort_index");
     *this << R"(, "args": {"sort_index": )";
-    number(r);
+    value(r);
     *this << "}}";
     end();
     std::array<bool, 256> named = {};
@@ -42,9 +41,9 @@ ChromeTrace::ChromeTrace(const Program &program, Sink sink)
       const int queue = inst.queue;
       name("thread_name");
       *this << R"(, "tid": )";
-      number(queue);
+      value(queue);
       *this << R"(, "args": {"name": "queue )";
-      number(queue);
+      value(queue);
       *this << (queue == 0 ? " (compute)" : "") << R"("}})";
       end();
     }
@@ -61,11 +60,9 @@ ChromeTrace &ChromeTrace::operator<<(std::string_view more) {
   return *this;
 }
 
-template <typename Number>
-void ChromeTrace::number(Number value) {
-  char buffer[32];
-  *this << std::string_view(buffer,
-                            std::to_chars(buffer, std::end(buffer), value).ptr);
+template <typename T>
+void ChromeTrace::value(const T &value) {
+  appendJson(text, value);
 }
 
 void ChromeTrace::begin() {
@@ -83,28 +80,29 @@ void ChromeTrace::beginSlice(std::string_view phase, Site site, double start) {
   const Instruction &inst =
       program.ranks[site.rank].instructions[site.instruction];
   begin();
-  *this << R"({"ph": ")" << phase << R"(", "name": ")" << describe(inst)
-        << R"(", "cat": ")"
+  *this << R"({"ph": ")" << phase << R"(", "name": )";
+  value(describe(inst));
+  *this << R"(, "cat": ")"
         << (isAction(inst.op)     ? "action"
             : isTransfer(inst.op) ? "transfer"
                                   : "other")
         << R"(", "pid": )";
-  number(site.rank);
+  value(site.rank);
   *this << R"(, "tid": )";
-  number(int(inst.queue));
+  value(int(inst.queue));
   *this << R"(, "ts": )";
-  number(start);
+  value(start);
 }
 
 void ChromeTrace::endSlice(Site site, std::string_view args) {
   const Instruction &inst =
       program.ranks[site.rank].instructions[site.instruction];
   *this << R"(, "args": {"stage": )";
-  number(inst.stage);
+  value(inst.stage);
   *this << R"(, "mb": )";
-  number(inst.microbatch);
+  value(inst.microbatch);
   *this << R"(, "bytes": )";
-  number(inst.bytes);
+  value(inst.bytes);
   *this << (args.empty() ? "" : ", ") << args << "}}";
   end();
 }
@@ -113,7 +111,7 @@ void ChromeTrace::slice(Site site, double start, double duration,
                         std::string_view args) {
   beginSlice("X", site, start);
   *this << R"(, "dur": )";
-  number(duration);
+  value(duration);
   endSlice(site, args);
 }
 
@@ -128,13 +126,13 @@ void ChromeTrace::arrow(Site from, double fromTime, Site to, double toTime) {
     begin();
     // Arrows bind to the slice that encloses their time.
     *this << R"({"ph": )" << phase << R"(, "id": )";
-    number(arrows);
+    value(arrows);
     *this << R"(, "name": "transfer", "cat": "transfer", "pid": )";
-    number(site.rank);
+    value(site.rank);
     *this << R"(, "tid": )";
-    number(int(program.ranks[site.rank].instructions[site.instruction].queue));
+    value(int(program.ranks[site.rank].instructions[site.instruction].queue));
     *this << R"(, "ts": )";
-    number(time);
+    value(time);
     *this << "}";
     end();
   };

@@ -45,8 +45,8 @@ private:
   void endSlice(Site site, std::string_view args);
   void end();
   ChromeTrace &operator<<(std::string_view text);
-  template <typename Number>
-  void number(Number value);
+  template <typename T>
+  void value(const T &value);
 
   const Program &program;
   Sink sink;
