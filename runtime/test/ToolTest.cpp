@@ -251,14 +251,47 @@ TEST_F(RunTool, UnknownModelAndBackEnd) {
   EXPECT_TRUE(says("back end 'tpu' is unknown; there are: host, mpi, cuda"));
 }
 
-TEST_F(RunTool, OptionsOutOfRange) {
-  const std::string command = arguments(write(compile(2)));
-  for (const char *bad :
-       {"--seed=-1", "--seed=x", "--steps=0", "--timeout=nan", "--pace=-1",
-        "--call-timeout=x", "--trace-steps=0", "--nonsense"})
-    EXPECT_EQ(run(command + " " + bad), 2) << bad << "\n" << output;
-  EXPECT_EQ(run(command + " --trace=" + path("no/such/trace.json")), 2);
-  EXPECT_TRUE(says("cannot write the trace to '"));
+TEST_F(RunTool, CommandLinesThatAreWrong) {
+  const std::string file = write(compile(2)), command = arguments(file) + " ";
+  auto fails = [&](const std::string &arguments, const std::string &message) {
+    EXPECT_EQ(run(command + arguments), 2) << output;
+    EXPECT_EQ(output, "penstock-run: " + message + "\n");
+  };
+  fails("--seed=-1", "--seed: '-1' is not an integer from 0 to "
+                     "18446744073709551615");
+  fails("--seed 1x",
+        "--seed: '1x' is not an integer from 0 to 18446744073709551615");
+  fails("--steps=0", "--steps: '0' is not an integer from 1 to 1099511627776");
+  fails("--steps=", "--steps: '' is not an integer from 1 to 1099511627776");
+  fails("--trace-steps=1001",
+        "--trace-steps: '1001' is not an integer from 1 to 1000");
+  for (const char *name : {"timeout", "pace", "call-timeout"})
+    for (const char *value : {"nan", "-1", "x", "1e10", "inf"})
+      fails(std::string("--") + name + "=" + value,
+            std::string("--") + name + ": '" + value +
+                "' is not a number from 0 to 1e9");
+  fails("--step=3", "there is no option --step; did you mean --steps?");
+  fails("--chek-gradients",
+        "there is no option --chek-gradients; did you mean --check-gradients?");
+  fails("--nonsense", "there is no option --nonsense; --help names all");
+  fails("-s 3", "there is no option -s; options begin with --, and --help "
+                "names all");
+  fails("--steps", "--steps needs a value; write --steps=N");
+  fails("--steps=3 --steps=4", "--steps is given twice; leave one out");
+  fails("--json=yes", "--json takes no value; leave '=yes' out");
+  fails("another.psp", "'another.psp' is one FILE.psp too many; name one, and "
+                       "begin options with --");
+  fails("--trace=" + path("no/such/trace.json"),
+        "cannot write the trace to '" + path("no/such/trace.json") +
+            "'; name a file in a directory that exists");
+  // A name that looks like an option, and a value that does.
+  std::filesystem::copy_file(file, path("-x"));
+  EXPECT_EQ(shell("cd " + directory.string() +
+                  "; " PENSTOCK_RUN
+                  " --model none --steps 1 --json --trace --json -- -x"),
+            0)
+      << output;
+  EXPECT_EQ(nlohmann::json::parse(output)["trace"], "--json");
 }
 
 TEST_F(RunTool, DeadlockIsRefusedAndEndsByTheWatchdogWithForce) {
@@ -914,10 +947,18 @@ TEST_F(RunToolSignal, FrozenPeerIsNamed) {
 }
 #endif
 
-TEST_F(RunTool, HelpNamesTheModels) {
+TEST_F(RunTool, HelpNamesOptionsDefaultsAndModels) {
+  for (const char *option : {"--help", "-h", "--steps=3 --help --nonsense"}) {
+    EXPECT_EQ(run(option), 0);
+    EXPECT_TRUE(says("Usage: penstock-run [OPTIONS] [FILE.psp]\n"));
+    EXPECT_TRUE(says("\n  --steps=N                   Steps to train ["));
+    EXPECT_TRUE(says("\n  --check-gradients           Compare the gradients"));
+    EXPECT_TRUE(says("\nModels:\nbyte-lm"));
+    EXPECT_TRUE(says("Exit codes"));
+  }
   EXPECT_EQ(run("--help"), 0);
-  EXPECT_TRUE(says("byte-lm"));
-  EXPECT_TRUE(says("Exit codes"));
+  EXPECT_TRUE(says("Steps to train [100]\n"));
+  EXPECT_TRUE(says("[byte-lm]\n"));
 }
 
 } // namespace
