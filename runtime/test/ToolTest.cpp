@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 using namespace penstock;
@@ -663,16 +665,57 @@ TEST_F(RunToolSockets, FaultOfOneProcessNamesIt) {
   expectFault("process 1: " + path("missing"));
 }
 
+TEST_F(RunToolSockets, FrozenBeforeTheRunIsNamedAndSlowIsNot) {
+  const std::string file = write(compile(3));
+  // Process 1 waits for its program.
+  ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
+  for (int p = 0; p < 3; ++p)
+    start(p, 3,
+          (p == 1 ? path("fifo") : file) +
+              " --model=none --rendezvous-timeout=2");
+  bool begun = false;
+  ASSERT_TRUE(crew.waitUntil(
+      [&] {
+        const bool isThere = std::filesystem::exists(path("meet"));
+        begun |= isThere;
+        return begun && !isThere; // all have met
+      },
+      60));
+  crew.waitUntil([] { return false; }, 4);
+  for (int p = 0; p < 3; ++p)
+    EXPECT_LT(crew[p].code, 0) << crew[p].output;
+  crew.signal(1, SIGSTOP);
+  EXPECT_TRUE(crew.waitUntil(
+      [&] { return crew[0].code >= 0 && crew[2].code >= 0; }, 30));
+  crew.signal(1, SIGKILL);
+  EXPECT_TRUE(crew.waitForAll(60));
+  for (int p : {0, 2})
+    EXPECT_EQ(crew[p].code, 1);
+  expectFault("rank 1 gives no sign of life while the others wait for it, for "
+              "2 s; its process is frozen or lost\n",
+              1);
+}
+
 TEST_F(RunToolSockets, KilledPeerIsNamedWithTheLastThatItHasDone) {
   const std::string file = write(compile(4));
   for (int p = 0; p < 4; ++p)
     start(p, 4,
-          file + " --model=none --steps=1000000 --pace=0.002 --timeout=2");
+          file +
+              " --model=none --steps=1000000 --pace=0.002 --timeout=2 "
+              "--trace=" +
+              path("trace.json"));
   ASSERT_TRUE(crew.waitUntil(
       [&] { return crew[0].output.find("program") != std::string::npos; }, 60));
   crew.waitUntil([] { return false; }, 1); // some signs of life
   crew.signal(2, SIGKILL);
   EXPECT_TRUE(crew.waitForAll(60));
+  // Who is left is in the trace.
+  const auto trace = nlohmann::json::parse(contents(path("trace.json")));
+  std::set<int> ranks;
+  for (const auto &event : trace["traceEvents"])
+    if (event["pid"] < 4 && event["ph"] != "M")
+      ranks.insert(event["pid"].get<int>());
+  EXPECT_EQ(ranks, (std::set<int>{0, 1, 3}));
   expectFault("rank 2 is lost: its process was killed, has crashed or cannot "
               "be reached any more; the last that it is known to have ended is "
               "`",
@@ -723,8 +766,17 @@ TEST_F(RunToolSockets, HangIsExplainedWithTheCycle) {
   std::iter_swap(find(Op::Send, 0), find(Op::Recv, 0));
   const std::string file = write(program);
   for (int p = 0; p < 3; ++p)
-    start(p, 3, file + " --model=none --force --timeout=0.5");
+    start(p, 3,
+          file + " --model=none --force --timeout=0.5 --trace=" +
+              path("trace.json"));
   finish(1);
+  // The trace has all ranks, whoever has noticed.
+  const auto trace = nlohmann::json::parse(contents(path("trace.json")));
+  std::set<int> open;
+  for (const auto &event : trace["traceEvents"])
+    if (event["ph"] == "B")
+      open.insert(event["pid"].get<int>());
+  EXPECT_EQ(open, (std::set<int>{0, 1, 2}));
   expectFault("no progress for 0.5 s in step 0:\n");
   for (int p = 0; p < 3; ++p) {
     output = crew[p].output;
