@@ -25,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <variant>
 
 #include <unistd.h>
 
@@ -217,6 +218,14 @@ static void write_file(benchmark::State &state) {
   std::remove(fileName().c_str());
 }
 
+static void load_file(benchmark::State &state) {
+  require(writeProgramFile(formsOf(state).planned, fileName()));
+  measure(state, std::monostate(), [](std::monostate) {
+    benchmark::DoNotOptimize(require(readProgramFile(fileName())));
+  });
+  std::remove(fileName().c_str());
+}
+
 /// Order, transfers, buffers, all five rules, simulation, file.
 static void order_to_verified_file(benchmark::State &state) {
   measure(state, problemOf(state), [](const Problem &problem) {
@@ -252,6 +261,7 @@ BENCHMARK(simulate_program)->Apply(sizes);
 BENCHMARK(critical_path)->Apply(sizes);
 BENCHMARK(chrome_trace)->Apply(sizes);
 BENCHMARK(write_file)->Apply(sizes);
+BENCHMARK(load_file)->Apply(sizes);
 BENCHMARK(order_to_verified_file)->Apply(sizes);
 
 BENCHMARK_MAIN();

@@ -27,10 +27,6 @@ include(PenstockHelpers)
 
 find_package(Threads REQUIRED)
 find_path(FLATBUFFERS_INCLUDE_DIR flatbuffers/flatbuffers.h REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(CLI11 REQUIRED)
-find_package(Eigen3 3.4 REQUIRED NO_MODULE)
-find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 
 # Sets PENSTOCK_WITH_MPI, and makes MPI::MPI_CXX. The sanitizer presets do
 # without: the MPI of a distribution is not instrumented.

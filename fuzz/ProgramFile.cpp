@@ -9,7 +9,7 @@
 #include "Fuzz.h"
 
 #include "penstock/Program/File.h"
-#include "penstock/Program/Program_generated.h"
+#include "Program_generated.h"
 
 #include <cstring>
 

@@ -3,12 +3,11 @@
 #include "penstock/Analysis/ChromeTrace.h"
 
 #include "penstock/Analysis/RunOrder.h"
-#include "penstock/Analysis/Verify.h"
 #include "penstock/Program/Text.h"
+#include "penstock/Support/Json.h"
 
 #include <array>
-#include <charconv>
-#include <iterator>
+#include <string>
 #include <utility>
 
 using namespace penstock;
@@ -16,39 +15,43 @@ using namespace penstock;
 /// Text is handed on in pieces of this size.
 static constexpr size_t kPiece = 1 << 16;
 
-ChromeTrace::ChromeTrace(const Program &program, Sink sink)
-    : program(program), sink(std::move(sink)) {
+ChromeTrace::ChromeTrace(const Program &program, Sink sink,
+                         std::vector<std::string> timelines)
+    : program(program), sink(std::move(sink)), numTimelines(timelines.size()) {
   *this << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
-  for (size_t r = 0; r < program.ranks.size(); ++r) {
-    auto name = [&](std::string_view event) {
-      begin();
-      *this << R"({"ph": "M", "name": ")" << event << R"(", "pid": )";
-      number(r);
-    };
-    name("process_name");
-    *this << R"(, "args": {"name": "rank )";
-    number(r);
-    *this << R"("}})";
-    end();
-    name("process_sort_index");
-    *this << R"(, "args": {"sort_index": )";
-    number(r);
-    *this << "}}";
-    end();
-    std::array<bool, 256> named = {};
-    for (const Instruction &inst : program.ranks[r].instructions) {
-      if (std::exchange(named[inst.queue], true))
-        continue;
-      const int queue = inst.queue;
-      name("thread_name");
-      *this << R"(, "tid": )";
-      number(queue);
-      *this << R"(, "args": {"name": "queue )";
-      number(queue);
-      *this << (queue == 0 ? " (compute)" : "") << R"("}})";
+  for (size_t r = 0; r < program.ranks.size(); ++r)
+    for (timeline = 0; timeline < numTimelines; ++timeline) {
+      const auto rank = static_cast<int32_t>(r);
+      auto name = [&](std::string_view event) {
+        begin();
+        *this << R"({"ph": "M", "name": ")" << event << R"(", "pid": )";
+        processOf(rank);
+      };
+      name("process_name");
+      *this << R"(, "args": {"name": )";
+      value("rank " + std::to_string(r) + timelines[timeline]);
+      *this << "}}";
       end();
+      name("process_sort_index");
+      *this << R"(, "args": {"sort_index": )";
+      value(r * numTimelines + timeline);
+      *this << "}}";
+      end();
+      std::array<bool, 256> named = {};
+      for (const Instruction &inst : program.ranks[r].instructions) {
+        if (std::exchange(named[inst.queue], true))
+          continue;
+        const int queue = inst.queue;
+        name("thread_name");
+        *this << R"(, "tid": )";
+        value(queue);
+        *this << R"(, "args": {"name": "queue )";
+        value(queue);
+        *this << (queue == 0 ? " (compute)" : "") << R"("}})";
+        end();
+      }
     }
-  }
+  timeline = 0;
 }
 
 ChromeTrace::~ChromeTrace() {
@@ -61,11 +64,20 @@ ChromeTrace &ChromeTrace::operator<<(std::string_view more) {
   return *this;
 }
 
-template <typename Number>
-void ChromeTrace::number(Number value) {
-  char buffer[32];
-  *this << std::string_view(buffer,
-                            std::to_chars(buffer, std::end(buffer), value).ptr);
+template <typename T>
+void ChromeTrace::value(const T &value) {
+  appendJson(text, value);
+}
+
+/// The first timeline has the numbers of the ranks.
+void ChromeTrace::processOf(int32_t rank) {
+  value(timeline * program.ranks.size() + rank);
+}
+
+const Matching &ChromeTrace::matching() {
+  if (!matched)
+    matched = matchTransfers(program);
+  return *matched;
 }
 
 void ChromeTrace::begin() {
@@ -83,28 +95,29 @@ void ChromeTrace::beginSlice(std::string_view phase, Site site, double start) {
   const Instruction &inst =
       program.ranks[site.rank].instructions[site.instruction];
   begin();
-  *this << R"({"ph": ")" << phase << R"(", "name": ")" << describe(inst)
-        << R"(", "cat": ")"
+  *this << R"({"ph": ")" << phase << R"(", "name": )";
+  value(describe(inst));
+  *this << R"(, "cat": ")"
         << (isAction(inst.op)     ? "action"
             : isTransfer(inst.op) ? "transfer"
                                   : "other")
         << R"(", "pid": )";
-  number(site.rank);
+  processOf(site.rank);
   *this << R"(, "tid": )";
-  number(int(inst.queue));
+  value(int(inst.queue));
   *this << R"(, "ts": )";
-  number(start);
+  value(start);
 }
 
 void ChromeTrace::endSlice(Site site, std::string_view args) {
   const Instruction &inst =
       program.ranks[site.rank].instructions[site.instruction];
   *this << R"(, "args": {"stage": )";
-  number(inst.stage);
+  value(inst.stage);
   *this << R"(, "mb": )";
-  number(inst.microbatch);
+  value(inst.microbatch);
   *this << R"(, "bytes": )";
-  number(inst.bytes);
+  value(inst.bytes);
   *this << (args.empty() ? "" : ", ") << args << "}}";
   end();
 }
@@ -113,7 +126,7 @@ void ChromeTrace::slice(Site site, double start, double duration,
                         std::string_view args) {
   beginSlice("X", site, start);
   *this << R"(, "dur": )";
-  number(duration);
+  value(duration);
   endSlice(site, args);
 }
 
@@ -128,13 +141,13 @@ void ChromeTrace::arrow(Site from, double fromTime, Site to, double toTime) {
     begin();
     // Arrows bind to the slice that encloses their time.
     *this << R"({"ph": )" << phase << R"(, "id": )";
-    number(arrows);
+    value(arrows);
     *this << R"(, "name": "transfer", "cat": "transfer", "pid": )";
-    number(site.rank);
+    processOf(site.rank);
     *this << R"(, "tid": )";
-    number(int(program.ranks[site.rank].instructions[site.instruction].queue));
+    value(int(program.ranks[site.rank].instructions[site.instruction].queue));
     *this << R"(, "ts": )";
-    number(time);
+    value(time);
     *this << "}";
     end();
   };
@@ -142,30 +155,31 @@ void ChromeTrace::arrow(Site from, double fromTime, Site to, double toTime) {
   write(R"("f", "bp": "e")", to, toTime);
 }
 
-void penstock::writeChromeTrace(const Program &program, const Timing &timing,
-                                ChromeTrace::Sink sink) {
-  constexpr double kUnit = 1000; // a millisecond, in microseconds
-  ChromeTrace trace(program, std::move(sink));
-  const Matching matching =
-      timing.ofOrder ? Matching() : matchTransfers(program);
+void ChromeTrace::simulated(const Timing &timing, double origin, double unit,
+                            std::string_view args) {
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const auto &list = program.ranks[r].instructions;
     for (uint32_t i = 0; i < list.size(); ++i) {
       const Site site{static_cast<int32_t>(r), i};
-      const double start = timing.start[r][i] * kUnit,
-                   duration = (timing.end[r][i] - timing.start[r][i]) * kUnit;
-      trace.slice(site, start, duration);
+      const double start = origin + timing.start[r][i] * unit,
+                   duration = (timing.end[r][i] - timing.start[r][i]) * unit;
+      slice(site, start, duration, args);
       if (list[i].op == Op::Send && !timing.ofOrder)
-        trace.arrow(site, start + duration / 2,
-                    {list[i].peer, matching.partner[r][i]},
-                    start + duration / 2);
+        arrow(site, start + duration / 2,
+              {list[i].peer, matching().partner[r][i]}, start + duration / 2);
     }
   }
   if (timing.ofOrder)
     forEachHandOver(program, [&](Site from, Site to, int32_t) {
       const double start = timing.start[from.rank][from.instruction],
                    end = timing.end[from.rank][from.instruction];
-      trace.arrow(from, (start + (end - start) / 2) * kUnit, to,
-                  timing.start[to.rank][to.instruction] * kUnit);
+      arrow(from, origin + (start + (end - start) / 2) * unit, to,
+            origin + timing.start[to.rank][to.instruction] * unit);
     });
+}
+
+void penstock::writeChromeTrace(const Program &program, const Timing &timing,
+                                ChromeTrace::Sink sink) {
+  constexpr double kUnit = 1000; // a millisecond, in microseconds
+  ChromeTrace(program, std::move(sink)).simulated(timing, 0, kUnit);
 }

@@ -2,15 +2,14 @@
 
 #include "penstock/Program/File.h"
 #include "penstock/Program/Certificate.h"
-#include "penstock/Program/Program_generated.h"
+#include "Program_generated.h"
 #include "penstock/Program/Text.h"
+#include "penstock/Support/Hash.h"
 #include "penstock/Support/Memory.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include <bit>
 #include <cerrno>
+#include <concepts>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -66,57 +65,32 @@ static_assert(
 
 namespace {
 
-/// Feeds values to the hash by their bytes, vectors after their length.
-class Hasher {
+/// Feeds values to the hash, vectors after their length.
+class ProgramHasher {
 public:
-  Hasher() { XXH3_128bits_reset(&state); }
-
-  template <typename T>
-  void add(const T &value) {
-    static_assert(std::is_arithmetic_v<T>);
-    XXH3_128bits_update(&state, &value, sizeof(value));
+  void add(std::integral auto value) {
+    hasher.add(static_cast<uint64_t>(value));
   }
+  void add(double value) { hasher.add(std::bit_cast<uint64_t>(value)); }
   template <typename Range>
   void addRange(const Range &range) {
-    add<uint64_t>(range.size());
-    XXH3_128bits_update(&state, range.data(),
-                        range.size() * sizeof(*range.data()));
+    hasher.add(range.size());
+    hasher.add(range.data(), range.size() * sizeof(*range.data()));
   }
   ProgramHash finish() const {
-    XXH128_hash_t hash = XXH3_128bits_digest(&state);
-    return {hash.low64, hash.high64};
+    const Hasher::Result hash = hasher.finish();
+    return {hash.low, hash.high};
   }
 
 private:
-  XXH3_state_t state;
+  Hasher hasher;
 };
 
 } // namespace
 
-/// Whether the problem uses nothing that came with version 2.
-static bool isOfVersion1(const Problem &problem) {
-  return problem.slices == 1 && problem.weights.empty() &&
-         problem.tied.empty() && problem.overlap == 0 &&
-         !problem.postValidation;
-}
-
-/// Adds what came with version 2.
-static void addVersion2(Hasher &hasher, const Problem &problem) {
-  hasher.add(problem.slices);
-  hasher.addRange(problem.weights);
-  hasher.add(problem.overlap);
-  hasher.add<uint64_t>(problem.tied.size());
-  for (const TiedStages &set : problem.tied) {
-    hasher.addRange(set.stages);
-    hasher.add(set.bytes);
-  }
-  if (problem.postValidation)
-    hasher.add<uint8_t>(1);
-}
-
 ProgramHash penstock::hashProgram(const Program &program) {
   const Problem &problem = program.problem;
-  Hasher hasher;
+  ProgramHasher hasher;
   hasher.addRange(problem.name);
   hasher.add(problem.numRanks);
   hasher.add(problem.numMicrobatches);
@@ -126,15 +100,22 @@ ProgramHash penstock::hashProgram(const Program &program) {
   hasher.add(problem.link.latency);
   hasher.add(problem.link.bytesPerTime);
   hasher.add(problem.memory);
-  if (!isOfVersion1(problem))
-    addVersion2(hasher, problem);
-  hasher.add<uint64_t>(program.ranks.size());
+  hasher.add(problem.slices);
+  hasher.addRange(problem.weights);
+  hasher.add(problem.overlap);
+  hasher.add(problem.postValidation);
+  hasher.add(problem.tied.size());
+  for (const TiedStages &set : problem.tied) {
+    hasher.addRange(set.stages);
+    hasher.add(set.bytes);
+  }
+  hasher.add(program.ranks.size());
   for (const RankProgram &rank : program.ranks) {
     hasher.addRange(rank.instructions);
     hasher.addRange(rank.waits);
     hasher.addRange(rank.slotBytes);
   }
-  hasher.add<uint64_t>(program.rankSets.size());
+  hasher.add(program.rankSets.size());
   for (const std::vector<int32_t> &set : program.rankSets)
     hasher.addRange(set);
   return hasher.finish();
@@ -145,7 +126,7 @@ ProgramHash penstock::hashProgram(const Program &program) {
 static ProgramHash hashTimes(const Program &program) {
   if (!hasCertificate(program))
     return {};
-  Hasher hasher;
+  ProgramHasher hasher;
   for (const RankProgram &rank : program.ranks)
     hasher.addRange(rank.times);
   return hasher.finish();
@@ -242,14 +223,14 @@ void build(Builder &builder, const Program &program) {
   auto members = writeScalars(builder, setMembers);
   file::FinishSizePrefixedProgramBuffer(
       builder,
-      file::CreateProgram(
-          builder, isOfVersion1(problem) ? 1 : kProgramFileVersion, &fileHash,
-          name, problem.numMicrobatches, stages, placement, chains,
-          problem.link.latency, problem.link.bytesPerTime, problem.memory,
-          rankOffsets, ends, members,
-          hasCertificate(program) ? &timesHash : nullptr,
-          problem.slices == 1 ? 0 : problem.slices, weights, problem.overlap,
-          tied, endsOfTied, bytesOfTied, problem.postValidation));
+      file::CreateProgram(builder, kProgramFileVersion, &fileHash, name,
+                          problem.numMicrobatches, stages, placement, chains,
+                          problem.link.latency, problem.link.bytesPerTime,
+                          problem.memory, rankOffsets, ends, members,
+                          hasCertificate(program) ? &timesHash : nullptr,
+                          problem.slices == 1 ? 0 : problem.slices, weights,
+                          problem.overlap, tied, endsOfTied, bytesOfTied,
+                          problem.postValidation));
 }
 
 /// What every program in a file fulfils. A message begins with the place.
@@ -577,9 +558,15 @@ Result<Program> penstock::deserialize(Bytes bytes) {
       flatbuffers::GetSizePrefixedRoot<file::Header>(bytes.data())->version();
   if (version > kProgramFileVersion)
     return refuse("has format version " + std::to_string(version) +
-                  ", and this Penstock reads up to " +
+                  ", and this Penstock reads only " +
                   std::to_string(kProgramFileVersion) +
                   "; update Penstock, or write the file with this one");
+  // Those before had another hash.
+  if (version > 0 && version < kProgramFileVersion)
+    return refuse("has format version " + std::to_string(version) +
+                  ", and this Penstock reads only " +
+                  std::to_string(kProgramFileVersion) +
+                  "; write the file again with this one");
   flatbuffers::Verifier verifier(bytes.data(), bytes.size(), maxDepth,
                                  /*max_tables=*/kMaxRanks + 1);
   if (version == 0 || !file::VerifySizePrefixedProgramBuffer(verifier))

@@ -98,31 +98,47 @@ protected:
 
   /// All rows become `bias`.
   static void fillRows(Map rows, const Map &bias) {
-    for (Eigen::Index i = 0; i < rows.rows(); ++i)
-      rows.row(i) = bias;
+    for (int64_t i = 0; i < rows.rows(); ++i)
+      std::copy_n(bias.data(), rows.cols(), rows.row(i));
   }
 
   /// Rows of unit mean square: n = x / rms(x).
   static void normalise(const ConstMap &x, Map n, Map inverseRms) {
-    for (Eigen::Index i = 0; i < x.rows(); ++i) {
-      const S inverse =
-          S(1) / std::sqrt(x.row(i).squaredNorm() / S(x.cols()) + S(1e-6));
-      inverseRms(i) = inverse;
-      n.row(i) = inverse * x.row(i);
+    const int64_t cols = x.cols();
+    for (int64_t i = 0; i < x.rows(); ++i) {
+      const S *in = x.row(i);
+      S *out = n.row(i);
+      const S squares =
+          sumOf<S>(cols, [=](int64_t j) { return in[j] * in[j]; });
+      const S inverse = S(1) / std::sqrt(squares / S(cols) + S(1e-6));
+      inverseRms[i] = inverse;
+      for (int64_t j = 0; j < cols; ++j)
+        out[j] = inverse * in[j];
     }
   }
   /// Adds to dx what the gradient of n is for x.
   static void addNormaliseBackward(const ConstMap &dn, const ConstMap &n,
                                    const ConstMap &inverseRms, Map dx) {
-    for (Eigen::Index i = 0; i < dx.rows(); ++i) {
-      const S mean = dn.row(i).dot(n.row(i)) / S(n.cols());
-      dx.row(i) += inverseRms(i) * (dn.row(i) - mean * n.row(i));
+    const int64_t cols = dx.cols();
+    for (int64_t i = 0; i < dx.rows(); ++i) {
+      const S *from = dn.row(i), *unit = n.row(i);
+      S *to = dx.row(i);
+      const S inverse = inverseRms[i];
+      const S mean =
+          sumOf<S>(cols, [=](int64_t j) { return from[j] * unit[j]; }) /
+          S(cols);
+      for (int64_t j = 0; j < cols; ++j)
+        to[j] += inverse * (from[j] - mean * unit[j]);
     }
   }
   /// Adds up the rows of `dy`.
   static void addRows(Map sum, const ConstMap &dy) {
-    for (Eigen::Index i = 0; i < dy.rows(); ++i)
-      sum += dy.row(i);
+    S *to = sum.data();
+    for (int64_t i = 0; i < dy.rows(); ++i) {
+      const S *from = dy.row(i);
+      for (int64_t j = 0; j < dy.cols(); ++j)
+        to[j] += from[j];
+    }
   }
 
   const ByteLmConfig &config;
@@ -152,7 +168,7 @@ public:
     for (int32_t i = 0; i < this->config.samples; ++i) {
       const uint8_t *window = pass.batch.window(i);
       for (int32_t c = 0; c < this->config.context; ++c)
-        inputs.row(i).segment(c * embed, embed) = table.row(window[c]);
+        std::copy_n(table.row(window[c]), embed, inputs.row(i) + c * embed);
     }
     if (!pass.output)
       return;
@@ -177,8 +193,12 @@ public:
     const int32_t embed = this->config.embed;
     for (int32_t i = 0; i < this->config.samples; ++i) {
       const uint8_t *window = pass.batch.window(i);
-      for (int32_t c = 0; c < this->config.context; ++c)
-        dTable.row(window[c]) += dInputs.row(i).segment(c * embed, embed);
+      for (int32_t c = 0; c < this->config.context; ++c) {
+        const S *from = dInputs.row(i) + c * embed;
+        S *to = dTable.row(window[c]);
+        for (int32_t j = 0; j < embed; ++j)
+          to[j] += from[j];
+      }
     }
   }
 };
@@ -196,11 +216,15 @@ public:
     this->normalise(x, n, this->stash(pass, 1));
     this->fillRows(h, this->parameter(1));
     addProduct<S>(h, n, this->parameter(0));
-    h = h.cwiseMax(S(0));
+    for (int64_t i = 0; i < h.size(); ++i)
+      h[i] = std::max(h[i], S(0));
     if (!pass.output)
       return;
     auto y = this->activation(pass.output);
-    y = x.rowwise() + this->parameter(3).row(0);
+    const S *bias = this->parameter(3).data();
+    for (int64_t i = 0; i < y.rows(); ++i)
+      for (int64_t j = 0; j < y.cols(); ++j)
+        y.row(i)[j] = x.row(i)[j] + bias[j];
     addProduct<S>(y, h, this->parameter(2));
   }
 
@@ -211,12 +235,13 @@ public:
     auto dh = this->stash(pass, 3);
     dh.setZero();
     addProductTransposed<S>(dh, dy, this->parameter(2));
-    dh = (h.array() > S(0)).select(dh, S(0));
+    for (int64_t i = 0; i < dh.size(); ++i)
+      dh[i] = h[i] > S(0) ? dh[i] : S(0);
     auto dn = this->activation(pass.scratch);
     dn.setZero();
     addProductTransposed<S>(dn, dh, this->parameter(0));
     auto dx = this->activation(pass.inputGradient);
-    dx = dy;
+    std::copy_n(dy.data(), dy.size(), dx.data());
     this->addNormaliseBackward(dn, n, inverseRms, dx);
   }
 
@@ -248,13 +273,17 @@ public:
     const S scale = S(pass.weight / this->config.samples);
     for (int32_t i = 0; i < this->config.samples; ++i) {
       const uint8_t target = pass.batch.window(i)[this->config.context];
-      auto row = logits.row(i);
-      const S max = row.maxCoeff(), targetLogit = row(target);
-      row = (row.array() - max).exp();
-      const S sum = row.sum();
-      sumLoss += double(std::log(sum)) - double(targetLogit - max);
-      row *= scale / sum;
-      row(target) -= scale;
+      S *row = logits.row(i);
+      const int64_t cols = logits.cols();
+      const S max = *std::max_element(row, row + cols), logit = row[target];
+      for (int64_t j = 0; j < cols; ++j)
+        row[j] = std::exp(row[j] - max);
+      const S sum = sumOf<S>(cols, [=](int64_t j) { return row[j]; });
+      sumLoss += double(std::log(sum)) - double(logit - max);
+      const S factor = scale / sum;
+      for (int64_t j = 0; j < cols; ++j)
+        row[j] *= factor;
+      row[target] -= scale;
     }
     loss = sumLoss / this->config.samples;
   }
@@ -391,8 +420,11 @@ public:
       sum += double(gradients.get()[i]) * double(gradients.get()[i]);
     return sum;
   }
-  void scaleGradients(double factor) { array(gradients) *= S(factor); }
-  void clearGradients() { array(gradients).setZero(); }
+  void scaleGradients(double factor) {
+    for (S &gradient : gradientArray())
+      gradient *= S(factor);
+  }
+  void clearGradients() { std::ranges::fill(gradientArray(), S(0)); }
   /// @}
 
   /// Calls fn(layer, shape of the parameter, its offset) in layer order.
@@ -431,18 +463,23 @@ private:
   }
   /// Gradients stay.
   void step() {
-    auto g = array(gradients), x = array(values);
+    const S *g = gradients.get();
+    S *x = values.get();
     ++numUpdates;
     if (config.optimizer == Optimizer::Sgd) {
-      x -= S(config.lr) * g;
+      const S rate = S(config.lr);
+      for (int64_t i = 0; i < numValues; ++i)
+        x[i] -= rate * g[i];
     } else {
       constexpr double beta1 = 0.9, beta2 = 0.99;
       const S rate = S(config.lr / (1 - std::pow(beta1, numUpdates)));
       const S correction = S(1 / (1 - std::pow(beta2, numUpdates)));
-      auto m = array(firstMoment), v = array(secondMoment);
-      m = S(beta1) * m + S(1 - beta1) * g;
-      v = S(beta2) * v + S(1 - beta2) * g.square();
-      x -= rate * m / ((correction * v).sqrt() + S(1e-8));
+      S *m = firstMoment.get(), *v = secondMoment.get();
+      for (int64_t i = 0; i < numValues; ++i) {
+        m[i] = S(beta1) * m[i] + S(1 - beta1) * g[i];
+        v[i] = S(beta2) * v[i] + S(1 - beta2) * g[i] * g[i];
+        x[i] -= rate * m[i] / (std::sqrt(correction * v[i]) + S(1e-8));
+      }
     }
   }
 
@@ -455,9 +492,6 @@ private:
     LayerShape shape;
     int64_t offset, stashOffset;
   };
-  using Array =
-      Eigen::Map<Eigen::Array<S, Eigen::Dynamic, 1>, Eigen::AlignedMax>;
-  Array array(const AlignedArray<S> &data) { return {data.get(), numValues}; }
 
   /// Operands of layer `l`, all but the input. Between the layers of a stage
   /// the activation is in `stream`; the gradient of a layer's output is the

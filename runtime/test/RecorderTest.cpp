@@ -215,6 +215,8 @@ TEST(Trace, HasEveryInstructionAndAnArrowForEveryTransfer) {
   std::map<int, std::string> names;
   for (const nlohmann::json &event : trace["traceEvents"]) {
     const std::string ph = event["ph"];
+    if (event["pid"] >= 3 && event["name"] != "process_name")
+      continue; // predicted
     if (ph == "X") {
       ++slices[{event["pid"], event["tid"], event["name"]}];
       EXPECT_GE(event["dur"], 0);
@@ -236,12 +238,118 @@ TEST(Trace, HasEveryInstructionAndAnArrowForEveryTransfer) {
       numSends += inst.op == Op::Send;
     }
   EXPECT_EQ(names[2], "rank 2");
+  EXPECT_EQ(names[5], "rank 2 predicted from measured times");
   EXPECT_EQ(starts.size(), 2 * numSends);
   ASSERT_EQ(ends.size(), starts.size());
   for (auto &[id, start] : starts) {
     EXPECT_EQ(start["ts"], ends[id]["ts"]);
     EXPECT_EQ(std::abs(int(start["pid"]) - int(ends[id]["pid"])), 1);
   }
+}
+
+/// The predicted slices of a trace, by step, rank and name: (start, end).
+using Slices =
+    std::map<std::tuple<int, int, std::string>, std::pair<double, double>>;
+static Slices predictedOf(const Recorder &recorder, int32_t numRanks,
+                          std::string &from, size_t &numArrows) {
+  std::ostringstream os;
+  recorder.writeTrace(os);
+  Slices slices;
+  numArrows = 0;
+  const nlohmann::json trace = nlohmann::json::parse(os.str());
+  for (const nlohmann::json &event : trace["traceEvents"]) {
+    const int pid = event["pid"];
+    if (pid < numRanks)
+      continue;
+    if (event["name"] == "process_name")
+      from = event["args"]["name"];
+    numArrows += event["ph"] == "s";
+    if (event["ph"] != "X")
+      continue;
+    const double start = event["ts"], duration = event["dur"];
+    slices[{event["args"]["step"], pid - numRanks, event["name"]}] = {
+        start, start + duration};
+  }
+  return slices;
+}
+
+TEST(Trace, HasThePredictionBesideWhatWasMeasured) {
+  const Program program = makeGPipe(3, 2);
+  Recorder recorder(program, 3);
+  RunOptions options;
+  options.recorder = &recorder;
+  options.pace = 0.002;
+  runLosses(program, 4, {}, options);
+  std::string from;
+  size_t numArrows = 0;
+  const Slices slices = predictedOf(recorder, 3, from, numArrows);
+  EXPECT_EQ(from, "rank 2 predicted from measured times");
+
+  Program measured = program;
+  measured.problem = recorder.measuredProblem();
+  const Timing timing = *simulateProgram(measured);
+  size_t numSends = 0, numInstructions = 0;
+  std::map<int, double> starts; // of the steps
+  for (int step = 1; step <= 3; ++step) {
+    for (int32_t r = 0; r < 3; ++r)
+      for (size_t i = 0; i < program.ranks[r].instructions.size(); ++i) {
+        const Instruction &inst = program.ranks[r].instructions[i];
+        const auto at = slices.find({step, r, describe(inst)});
+        ASSERT_NE(at, slices.end()) << describe(inst);
+        const auto [start, end] = at->second;
+        const double origin =
+            starts.try_emplace(step, start - 1e6 * timing.start[r][i])
+                .first->second;
+        EXPECT_NEAR(start, origin + 1e6 * timing.start[r][i], 0.01);
+        EXPECT_NEAR(end, origin + 1e6 * timing.end[r][i], 0.01);
+        numSends += inst.op == Op::Send;
+        ++numInstructions;
+      }
+    // It lies over the measured step, or behind the one before.
+    int64_t first = std::numeric_limits<int64_t>::max(), origin = first;
+    for (int32_t r = 0; r < 3; ++r) {
+      first = std::min<int64_t>(first, recorder.stamps(r, step, 0).started);
+      origin = std::min<int64_t>(origin, recorder.stamps(r, 1, 0).enqueued);
+    }
+    EXPECT_GE(starts[step], double(first - origin) / 1e3 - 0.01);
+    if (step == 1) {
+      EXPECT_NEAR(starts[1], double(first - origin) / 1e3, 0.01);
+    }
+    for (const auto &[key, times] : slices) {
+      const auto &[ofStep, rank, name] = key;
+      const auto before = slices.find({step - 1, rank, name});
+      if (ofStep == step && before != slices.end()) {
+        EXPECT_GE(times.first, before->second.second - 0.01);
+      }
+    }
+  }
+  EXPECT_EQ(slices.size(), numInstructions);
+  EXPECT_EQ(numArrows, numSends);
+}
+
+// The run ends in its first step, so nothing was measured.
+TEST(Trace, PredictsFromTheCostsOfTheProgramIfItMust) {
+  const Program program = makeGPipe(2, 2);
+  Recorder recorder(program);
+  RunOptions options;
+  options.recorder = &recorder;
+  options.pace = 0.01;
+  Hooks hooks;
+  hooks.onCall = [](const ActionContext &, Op op) {
+    if (op == Op::Backward)
+      throw std::runtime_error("enough");
+  };
+  EXPECT_EQ(runProgram(program, makeTestModel(hooks), options).error.kind,
+            ErrorKind::ModelError);
+  std::string from;
+  size_t numArrows = 0;
+  const Slices slices = predictedOf(recorder, 2, from, numArrows);
+  EXPECT_EQ(from, "rank 1 predicted from the program's costs");
+  const Timing timing = *simulateProgram(program);
+  const auto first = slices.at({0, 0, "forward 0 mb 0"});
+  // A unit took 0.01 s at least.
+  EXPECT_GE(first.second - first.first,
+            1e4 * (timing.end[0][0] - timing.start[0][0]) * 0.99);
 }
 
 TEST(Trace, ShowsWhatHangs) {

@@ -398,11 +398,11 @@ TEST_F(Meeting, StrangersDoNotDisturb) {
   say(address, "pen");
   // A later version hears which one is spoken here.
   const std::string later = readAll(
-      say(address, std::string("penstock\2\0\0\0\2\0\0\0\1\0\0\0\0\0\0\0"
+      say(address, std::string("penstock\3\0\0\0\2\0\0\0\1\0\0\0\0\0\0\0"
                                "\0\0\0\0\0\0\0\0",
                                32)));
-  EXPECT_TRUE(contains(later, "process 1 speaks version 2 of the protocol, and "
-                              "process 0 version 1; use the same build "
+  EXPECT_TRUE(contains(later, "process 1 speaks version 3 of the protocol, and "
+                              "process 0 version 2; use the same build "
                               "everywhere"));
   processes.push_back(come(at(where, 1, 2)));
   expectJob(std::move(processes));
@@ -455,11 +455,11 @@ TEST_F(Meeting, WhatListensThereMayBeNoProcess0) {
   EXPECT_TRUE(contains(visit("", 20), silent));
   EXPECT_TRUE(contains(visit("", 0.1), silent + "Connection timed out"));
   EXPECT_TRUE(contains(
-      visit(std::string("penstock\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24), 20),
-      "speaks version 2 of the protocol, this process version 1"));
+      visit(std::string("penstock\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24), 20),
+      "speaks version 3 of the protocol, this process version 2"));
   // A text longer than any.
   EXPECT_TRUE(contains(
-      visit(std::string("penstock\1\0\0\0\1\0\0\0\xff\xff\xff\x7f\0\0\0\0", 24),
+      visit(std::string("penstock\2\0\0\0\1\0\0\0\xff\xff\xff\x7f\0\0\0\0", 24),
             20),
       "does not answer as a process 0"));
 }

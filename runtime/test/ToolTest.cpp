@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 using namespace penstock;
@@ -251,14 +253,47 @@ TEST_F(RunTool, UnknownModelAndBackEnd) {
   EXPECT_TRUE(says("back end 'tpu' is unknown; there are: host, mpi, cuda"));
 }
 
-TEST_F(RunTool, OptionsOutOfRange) {
-  const std::string command = arguments(write(compile(2)));
-  for (const char *bad :
-       {"--seed=-1", "--seed=x", "--steps=0", "--timeout=nan", "--pace=-1",
-        "--call-timeout=x", "--trace-steps=0", "--nonsense"})
-    EXPECT_EQ(run(command + " " + bad), 2) << bad << "\n" << output;
-  EXPECT_EQ(run(command + " --trace=" + path("no/such/trace.json")), 2);
-  EXPECT_TRUE(says("cannot write the trace to '"));
+TEST_F(RunTool, CommandLinesThatAreWrong) {
+  const std::string file = write(compile(2)), command = arguments(file) + " ";
+  auto fails = [&](const std::string &arguments, const std::string &message) {
+    EXPECT_EQ(run(command + arguments), 2) << output;
+    EXPECT_EQ(output, "penstock-run: " + message + "\n");
+  };
+  fails("--seed=-1", "--seed: '-1' is not an integer from 0 to "
+                     "18446744073709551615");
+  fails("--seed 1x",
+        "--seed: '1x' is not an integer from 0 to 18446744073709551615");
+  fails("--steps=0", "--steps: '0' is not an integer from 1 to 1099511627776");
+  fails("--steps=", "--steps: '' is not an integer from 1 to 1099511627776");
+  fails("--trace-steps=1001",
+        "--trace-steps: '1001' is not an integer from 1 to 1000");
+  for (const char *name : {"timeout", "pace", "call-timeout"})
+    for (const char *value : {"nan", "-1", "x", "1e10", "inf"})
+      fails(std::string("--") + name + "=" + value,
+            std::string("--") + name + ": '" + value +
+                "' is not a number from 0 to 1e9");
+  fails("--step=3", "there is no option --step; did you mean --steps?");
+  fails("--chek-gradients",
+        "there is no option --chek-gradients; did you mean --check-gradients?");
+  fails("--nonsense", "there is no option --nonsense; --help names all");
+  fails("-s 3", "there is no option -s; options begin with --, and --help "
+                "names all");
+  fails("--steps", "--steps needs a value; write --steps=N");
+  fails("--steps=3 --steps=4", "--steps is given twice; leave one out");
+  fails("--json=yes", "--json takes no value; leave '=yes' out");
+  fails("another.psp", "'another.psp' is one FILE.psp too many; name one, and "
+                       "begin options with --");
+  fails("--trace=" + path("no/such/trace.json"),
+        "cannot write the trace to '" + path("no/such/trace.json") +
+            "'; name a file in a directory that exists");
+  // A name that looks like an option, and a value that does.
+  std::filesystem::copy_file(file, path("-x"));
+  EXPECT_EQ(shell("cd " + directory.string() +
+                  "; " PENSTOCK_RUN
+                  " --model none --steps 1 --json --trace --json -- -x"),
+            0)
+      << output;
+  EXPECT_EQ(nlohmann::json::parse(output)["trace"], "--json");
 }
 
 TEST_F(RunTool, DeadlockIsRefusedAndEndsByTheWatchdogWithForce) {
@@ -630,16 +665,57 @@ TEST_F(RunToolSockets, FaultOfOneProcessNamesIt) {
   expectFault("process 1: " + path("missing"));
 }
 
+TEST_F(RunToolSockets, FrozenBeforeTheRunIsNamedAndSlowIsNot) {
+  const std::string file = write(compile(3));
+  // Process 1 waits for its program.
+  ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
+  for (int p = 0; p < 3; ++p)
+    start(p, 3,
+          (p == 1 ? path("fifo") : file) +
+              " --model=none --rendezvous-timeout=2");
+  bool begun = false;
+  ASSERT_TRUE(crew.waitUntil(
+      [&] {
+        const bool isThere = std::filesystem::exists(path("meet"));
+        begun |= isThere;
+        return begun && !isThere; // all have met
+      },
+      60));
+  crew.waitUntil([] { return false; }, 4);
+  for (int p = 0; p < 3; ++p)
+    EXPECT_LT(crew[p].code, 0) << crew[p].output;
+  crew.signal(1, SIGSTOP);
+  EXPECT_TRUE(crew.waitUntil(
+      [&] { return crew[0].code >= 0 && crew[2].code >= 0; }, 30));
+  crew.signal(1, SIGKILL);
+  EXPECT_TRUE(crew.waitForAll(60));
+  for (int p : {0, 2})
+    EXPECT_EQ(crew[p].code, 1);
+  expectFault("rank 1 gives no sign of life while the others wait for it, for "
+              "2 s; its process is frozen or lost\n",
+              1);
+}
+
 TEST_F(RunToolSockets, KilledPeerIsNamedWithTheLastThatItHasDone) {
   const std::string file = write(compile(4));
   for (int p = 0; p < 4; ++p)
     start(p, 4,
-          file + " --model=none --steps=1000000 --pace=0.002 --timeout=2");
+          file +
+              " --model=none --steps=1000000 --pace=0.002 --timeout=2 "
+              "--trace=" +
+              path("trace.json"));
   ASSERT_TRUE(crew.waitUntil(
       [&] { return crew[0].output.find("program") != std::string::npos; }, 60));
   crew.waitUntil([] { return false; }, 1); // some signs of life
   crew.signal(2, SIGKILL);
   EXPECT_TRUE(crew.waitForAll(60));
+  // Who is left is in the trace.
+  const auto trace = nlohmann::json::parse(contents(path("trace.json")));
+  std::set<int> ranks;
+  for (const auto &event : trace["traceEvents"])
+    if (event["pid"] < 4 && event["ph"] != "M")
+      ranks.insert(event["pid"].get<int>());
+  EXPECT_EQ(ranks, (std::set<int>{0, 1, 3}));
   expectFault("rank 2 is lost: its process was killed, has crashed or cannot "
               "be reached any more; the last that it is known to have ended is "
               "`",
@@ -690,8 +766,17 @@ TEST_F(RunToolSockets, HangIsExplainedWithTheCycle) {
   std::iter_swap(find(Op::Send, 0), find(Op::Recv, 0));
   const std::string file = write(program);
   for (int p = 0; p < 3; ++p)
-    start(p, 3, file + " --model=none --force --timeout=0.5");
+    start(p, 3,
+          file + " --model=none --force --timeout=0.5 --trace=" +
+              path("trace.json"));
   finish(1);
+  // The trace has all ranks, whoever has noticed.
+  const auto trace = nlohmann::json::parse(contents(path("trace.json")));
+  std::set<int> open;
+  for (const auto &event : trace["traceEvents"])
+    if (event["ph"] == "B")
+      open.insert(event["pid"].get<int>());
+  EXPECT_EQ(open, (std::set<int>{0, 1, 2}));
   expectFault("no progress for 0.5 s in step 0:\n");
   for (int p = 0; p < 3; ++p) {
     output = crew[p].output;
@@ -914,10 +999,18 @@ TEST_F(RunToolSignal, FrozenPeerIsNamed) {
 }
 #endif
 
-TEST_F(RunTool, HelpNamesTheModels) {
+TEST_F(RunTool, HelpNamesOptionsDefaultsAndModels) {
+  for (const char *option : {"--help", "-h", "--steps=3 --help --nonsense"}) {
+    EXPECT_EQ(run(option), 0);
+    EXPECT_TRUE(says("Usage: penstock-run [OPTIONS] [FILE.psp]\n"));
+    EXPECT_TRUE(says("\n  --steps=N                   Steps to train ["));
+    EXPECT_TRUE(says("\n  --check-gradients           Compare the gradients"));
+    EXPECT_TRUE(says("\nModels:\nbyte-lm"));
+    EXPECT_TRUE(says("Exit codes"));
+  }
   EXPECT_EQ(run("--help"), 0);
-  EXPECT_TRUE(says("byte-lm"));
-  EXPECT_TRUE(says("Exit codes"));
+  EXPECT_TRUE(says("Steps to train [100]\n"));
+  EXPECT_TRUE(says("[byte-lm]\n"));
 }
 
 } // namespace

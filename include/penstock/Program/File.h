@@ -19,13 +19,13 @@
 
 namespace penstock {
 
-/// Version of the file format that this library writes, and the newest it
-/// reads.
-inline constexpr uint32_t kProgramFileVersion = 2;
+/// Version of the file format that this library writes, and the only one that
+/// it reads.
+inline constexpr uint32_t kProgramFileVersion = 3;
 /// Largest program file: its offsets are 31 bits wide.
 inline constexpr size_t kMaxProgramFileBytes = 2'000'000'000;
 
-/// 128-bit hash (XXH3) of the canonical content of a program: problem and all
+/// 128-bit hash (penstock::Hasher) of the canonical content of a program: problem and all
 /// ranks, independent of the file's bytes. Ranks of a job compare it before
 /// the first instruction.
 struct ProgramHash {

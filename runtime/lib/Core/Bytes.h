@@ -4,6 +4,7 @@
 #define PENSTOCK_RUNTIME_CORE_BYTES_H
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -23,6 +24,19 @@ T take(std::string_view &bytes) {
   std::memcpy(&value, bytes.data(), size);
   bytes.remove_prefix(size);
   return value;
+}
+
+/// Text of any length.
+inline void appendText(std::string &bytes, std::string_view text) {
+  append<uint64_t>(bytes, text.size());
+  bytes += text;
+}
+
+inline std::string takeText(std::string_view &bytes) {
+  const auto size = take<uint64_t>(bytes);
+  const std::string text(bytes.substr(0, size));
+  bytes.remove_prefix(text.size());
+  return text;
 }
 
 } // namespace penstock::runtime

@@ -4,17 +4,23 @@
 
 #include "Bytes.h"
 #include "penstock/Analysis/ChromeTrace.h"
-#include "penstock/Analysis/Verify.h"
 #include "penstock/Program/Text.h"
+#include "penstock/Support/Json.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
+#include <map>
+#include <optional>
 #include <ostream>
 
 namespace penstock::runtime {
 
 static constexpr unsigned kNumActions = 5;
+/// Of an action, in Recorder::Rank::costs.
+static size_t costIndex(const Instruction &inst) {
+  return inst.stage * kNumActions + static_cast<unsigned>(inst.op);
+}
+
 static constexpr auto kRelaxed = std::memory_order_relaxed;
 
 Recorder::Recorder(const Program &program, unsigned numSteps)
@@ -82,8 +88,7 @@ RankStep Recorder::endStep(int32_t r, int64_t step, bool measure) {
     last = std::max(last, end);
     busy += end - start;
     if (measure) {
-      Cost &cost =
-          rank.costs[inst.stage * kNumActions + static_cast<unsigned>(inst.op)];
+      Cost &cost = rank.costs[costIndex(inst)];
       cost.sum += static_cast<double>(end - start) * 1e-9;
       ++cost.count;
     }
@@ -232,21 +237,84 @@ double bubbleRate(const std::vector<RankStep> &ranks) {
 // Chrome trace
 //===----------------------------------------------------------------------===//
 
+/// `"step": 3`.
+static std::string stepMember(int64_t step) {
+  std::string member = R"("step": )";
+  appendJson(member, step);
+  return member;
+}
+
+namespace {
+/// What a step should have looked like.
+struct Prediction {
+  Timing timing;
+  double unit = 0; ///< microseconds of one unit of its costs
+  std::string from;
+};
+} // namespace
+
+/// From the measured times, if all actions were measured. Else from the costs
+/// of the program, in a unit by which the actions that have ended took as long
+/// in sum. Nothing where there are none, or the program cannot run.
+static std::optional<Prediction> predict(const Program &program,
+                                         const Problem &measured,
+                                         bool isMeasured,
+                                         double secondsPerCost) {
+  Prediction prediction;
+  Program copy;
+  if (isMeasured) {
+    copy = program;
+    copy.problem = measured;
+  }
+  prediction.unit = 1e6 * (isMeasured ? 1 : secondsPerCost);
+  prediction.from = isMeasured ? " predicted from measured times"
+                               : " predicted from the program's costs";
+  auto timing = playProgram(isMeasured ? copy : program);
+  if (!timing || !(prediction.unit > 0))
+    return std::nullopt;
+  prediction.timing = std::move(*timing);
+  return prediction;
+}
+
 void Recorder::writeTrace(std::ostream &os) const {
   // Times in the trace count from the first enqueue that is kept.
   int64_t origin = std::numeric_limits<int64_t>::max();
   const auto numRanks = static_cast<int32_t>(ranks.size());
-  for (int32_t r = 0; r < numRanks; ++r)
+  bool isMeasured = true;
+  double seconds = 0, costs = 0;
+  std::map<int64_t, int64_t> starts; // of the steps
+  for (int32_t r = 0; r < numRanks; ++r) {
+    const auto &instructions = program.ranks[r].instructions;
+    for (const Instruction &inst : instructions)
+      isMeasured &=
+          !isAction(inst.op) || ranks[r].costs[costIndex(inst)].count > 0;
     for (int64_t step = firstStep(r); step <= currentStep(r); ++step)
-      for (const Stamps &stamps : rowOf(r, step))
-        if (stamps.enqueued)
-          origin = std::min<int64_t>(origin, stamps.enqueued);
+      for (uint32_t i = 0; i < instructions.size(); ++i) {
+        const Stamps &time = stamps(r, step, i);
+        if (time.enqueued)
+          origin = std::min<int64_t>(origin, time.enqueued);
+        if (!time.started)
+          continue;
+        int64_t &start = starts.try_emplace(step, time.started).first->second;
+        start = std::min<int64_t>(start, time.started);
+        if (isAction(instructions[i].op) && time.ended) {
+          seconds += static_cast<double>(time.ended - time.started) * 1e-9;
+          costs += durationOf(program.problem, instructions[i]);
+        }
+      }
+  }
   auto us = [&](int64_t time) {
     return static_cast<double>(time - origin) / 1e3;
   };
 
-  const Matching matching = matchTransfers(program);
-  ChromeTrace trace(program, [&](std::string_view text) { os << text; });
+  const auto predicted =
+      predict(program, isMeasured ? measuredProblem() : Problem(), isMeasured,
+              costs > 0 ? seconds / costs : 0);
+  std::vector<std::string> timelines = {""};
+  if (predicted)
+    timelines.push_back(predicted->from);
+  ChromeTrace trace(
+      program, [&](std::string_view text) { os << text; }, timelines);
   for (int32_t r = 0; r < numRanks; ++r) {
     const auto &instructions = program.ranks[r].instructions;
     for (int64_t step = firstStep(r); step <= currentStep(r); ++step) {
@@ -256,9 +324,8 @@ void Recorder::writeTrace(std::ostream &os) const {
         if (!time.started)
           continue;
         const Site site{r, i};
-        char args[80];
-        std::snprintf(args, sizeof(args), R"("step": %lld, "enqueued": %.3f)",
-                      static_cast<long long>(step), us(time.enqueued));
+        std::string args = stepMember(step) + R"(, "enqueued": )";
+        appendJson(args, us(time.enqueued));
         if (!time.ended) {
           // What hangs is a slice without an end.
           trace.openSlice(site, us(time.started), args);
@@ -266,7 +333,7 @@ void Recorder::writeTrace(std::ostream &os) const {
         }
         trace.slice(site, us(time.started),
                     static_cast<double>(time.ended - time.started) / 1e3, args);
-        const uint32_t partner = matching.partner[r][i];
+        const uint32_t partner = trace.matching().partner[r][i];
         if (inst.op != Op::Send || partner == kNoInstruction ||
             step > currentStep(inst.peer) || step < firstStep(inst.peer))
           continue;
@@ -281,6 +348,28 @@ void Recorder::writeTrace(std::ostream &os) const {
         trace.arrow(site, meet, {inst.peer, partner}, meet);
       }
     }
+  }
+  if (!predicted)
+    return;
+
+  // Each step from where it began, but no rank before its last one has ended.
+  trace.useTimeline(1);
+  std::vector<double> ended(numRanks, -std::numeric_limits<double>::infinity());
+  for (const auto &[step, time] : starts) {
+    double start = us(time);
+    auto forEachRank = [&](auto &&fn) {
+      for (int32_t r = 0; r < numRanks; ++r)
+        if (!program.ranks[r].instructions.empty())
+          fn(r, std::ranges::min(predicted->timing.start[r]) * predicted->unit,
+             std::ranges::max(predicted->timing.end[r]) * predicted->unit);
+    };
+    forEachRank([&](int32_t r, double first, double) {
+      start = std::max(start, ended[r] - first);
+    });
+    forEachRank(
+        [&](int32_t r, double, double last) { ended[r] = start + last; });
+    trace.simulated(predicted->timing, start, predicted->unit,
+                    stepMember(step));
   }
 }
 

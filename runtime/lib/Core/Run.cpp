@@ -228,6 +228,20 @@ static Error prepareRank(LocalRank &rank, const Program &program,
 /// of them may be stuck.
 static constexpr double kMeetingTime = 5;
 
+/// How long the ranks of other processes have to say where they are.
+static constexpr double kAnswerTime = 0.2;
+
+/// Brings the states of other processes into the recorder; returns the ranks
+/// that have one.
+static std::vector<int32_t> join(Recorder &recorder,
+                                 const std::vector<std::string> &states) {
+  std::vector<int32_t> joined;
+  for (size_t r = 0; r < states.size(); ++r)
+    if (recorder.unpackStep(static_cast<int32_t>(r), states[r]))
+      joined.push_back(static_cast<int32_t>(r));
+  return joined;
+}
+
 /// How often the processes of a run tell that they are alive, in seconds.
 static double beatOf(double timeout) {
   return timeout > 0 ? std::clamp(timeout / 8, 0.005, 1.0) : 1;
@@ -280,12 +294,7 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
         return peers->silentRanks(seconds);
       };
       others.join = [&recorder, peers](double seconds) {
-        std::vector<int32_t> joined;
-        const auto states = peers->askStates(seconds);
-        for (size_t r = 0; r < states.size(); ++r)
-          if (recorder.unpackStep(static_cast<int32_t>(r), states[r]))
-            joined.push_back(static_cast<int32_t>(r));
-        return joined;
+        return join(recorder, peers->askStates(seconds));
       };
     }
     std::vector<const Executor *> watched;
@@ -410,6 +419,9 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     // All ranks count the same.
     report.voidSteps = numVoid[ranks.front().number];
     report.replayFault = ranks.front().executor->replayFault();
+    // Of a failed run, too, each process records all ranks that answer.
+    if (peers && control.failed())
+      (void)join(recorder, peers->shareStates(kAnswerTime));
     if (peers)
       peers->stop(control.failed());
   }

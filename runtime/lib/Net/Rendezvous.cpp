@@ -3,6 +3,7 @@
 #include "Rendezvous.h"
 
 #include "penstock/Program/Text.h"
+#include "penstock/Support/Hash.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -30,7 +31,7 @@ using namespace std::chrono_literals;
 
 namespace {
 constexpr char kMagic[9] = "penstock";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 /// What who comes says first, in the byte order of all machines that matter.
 struct Hello {
@@ -69,10 +70,10 @@ constexpr size_t kMaxVisitors = 256;
 } // namespace
 
 static uint64_t hashOf(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325; // FNV-1a
-  for (unsigned char c : text)
-    hash = (hash ^ c) * 0x100000001b3;
-  return hash;
+  Hasher hasher;
+  hasher.add(text.size());
+  hasher.add(text.data(), text.size());
+  return hasher.finish().low;
 }
 
 static std::string packHello(const Place &place, uint64_t token,

@@ -4,6 +4,7 @@
 #include "Rendezvous.h"
 #include "SocketTransport.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <system_error>
 
@@ -13,11 +14,12 @@ namespace {
 class SocketJob final : public MessageJob {
 public:
   SocketJob(std::unique_ptr<Mesh> owned, const Place &place,
-            const std::string &met)
+            const std::string &met, double timeout)
       : MessageJob(std::move(owned)),
         description("process " + std::to_string(place.number) + " of " +
                     std::to_string(place.size) + ", as " + place.source +
                     " say; they met at " + met + " (" + place.where + ")") {
+    messenger().longestSilence = std::max(timeout, 1.0);
     findNeighbours(place.localNumber);
   }
   std::string describe() const override { return description; }
@@ -54,7 +56,7 @@ Result<std::unique_ptr<Job>> makeSocketJob(const Rendezvous &rendezvous) {
   try {
     return std::unique_ptr<Job>(std::make_unique<SocketJob>(
         std::make_unique<Mesh>(std::move(connections->sockets), place->number),
-        *place, connections->met));
+        *place, connections->met, rendezvous.timeout));
   } catch (const std::system_error &error) {
     return Failure{std::string("cannot start the thread that hears the other "
                                "processes: ") +

@@ -258,6 +258,17 @@ std::vector<std::string> MessagePeers::askStates(double seconds) {
       process.hasAnswered = false;
   }
   sendToAll(AsksState);
+  return awaitStates(seconds, /*untilFault=*/true);
+}
+
+std::vector<std::string> MessagePeers::shareStates(double seconds) {
+  sendToAll(HasState, listener.state());
+  return awaitStates(seconds, /*untilFault=*/false);
+}
+
+/// The states of those who have answered, within so many seconds.
+std::vector<std::string> MessagePeers::awaitStates(double seconds,
+                                                   bool untilFault) {
   // Who has been silent for some beats will not answer either.
   const auto now = Clock::now();
   const auto done = [&](const Process &process) {
@@ -267,7 +278,8 @@ std::vector<std::string> MessagePeers::askStates(double seconds) {
   };
   std::unique_lock lock(mutex);
   wake.wait_for(lock, toDuration(seconds), [&] {
-    return faultKnown || std::all_of(processes.begin(), processes.end(), done);
+    return (untilFault && faultKnown) ||
+           std::all_of(processes.begin(), processes.end(), done);
   });
   std::vector<std::string> states;
   for (Process &process : processes)

@@ -28,6 +28,7 @@ public:
   void tell(const Error &error) override;
   std::vector<int32_t> silentRanks(double seconds) override;
   std::vector<std::string> askStates(double seconds) override;
+  std::vector<std::string> shareStates(double seconds) override;
   void stop(bool atOnce) override;
   Error lostPeer() override;
   std::vector<std::string> gather(const std::string &own,
@@ -56,6 +57,7 @@ private:
   void hearGone(int process, const Farewell &farewell);
   void addStep(int process, std::string_view bytes);
   Error describeLoss(int process, const Farewell &farewell) const;
+  std::vector<std::string> awaitStates(double seconds, bool untilFault);
   void sendBeats();
   void handOutSteps();
 

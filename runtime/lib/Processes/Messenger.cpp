@@ -2,8 +2,11 @@
 
 #include "Messenger.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace penstock::runtime {
 
@@ -47,6 +50,12 @@ void Messenger::close(Stream stream) {
 }
 
 void Messenger::hear(int from, Stream stream, std::string bytes) {
+  ++numHeard[from];
+  if (stream == kSigns) {
+    if (!bytes.empty())
+      send(from, kSigns, "");
+    return;
+  }
   std::lock_guard lock(mutex);
   if (const auto found = listeners.find(stream); found != listeners.end())
     found->second.onMessage(from, bytes);
@@ -99,6 +108,40 @@ Meetings::Meetings(Messenger &messenger)
   stream = messenger.open(std::move(listener));
 }
 
+namespace {
+/// How long a process has given no sign of life, from when somebody waits for
+/// it. Time in which this process itself was suspended does not count.
+class Silence {
+public:
+  Silence(Messenger &messenger, int process)
+      : messenger(messenger), process(process),
+        numHeard(messenger.heardFrom(process)) {}
+
+  /// Looks again, and asks now and then.
+  bool isTooLong() {
+    const auto now = Clock::now();
+    if (const uint64_t count = messenger.heardFrom(process);
+        count != std::exchange(numHeard, count))
+      length = {};
+    const Clock::duration longestLook = std::chrono::milliseconds(100);
+    length += std::min(now - std::exchange(last, now), longestLook);
+    const double longest = messenger.longestSilence;
+    if (now >= nextQuestion) {
+      messenger.askForSign(process);
+      nextQuestion = now + toDuration(std::min(longest / 8, 1.0));
+    }
+    return length > toDuration(longest);
+  }
+
+private:
+  Messenger &messenger;
+  const int process;
+  uint64_t numHeard;
+  Clock::duration length{};
+  Clock::time_point last = Clock::now(), nextQuestion = last;
+};
+} // namespace
+
 Error Meetings::lost() {
   std::lock_guard lock(mutex);
   // Who was killed, or why somebody left, says more than that somebody left.
@@ -114,7 +157,7 @@ Error Meetings::lost() {
                   "look for what it says itself",
               {p}};
   }
-  return result;
+  return result ? result : silent;
 }
 
 std::vector<std::string> Meetings::gather(const std::string &own,
@@ -126,19 +169,32 @@ std::vector<std::string> Meetings::gather(const std::string &own,
   std::unique_lock lock(mutex);
   brought[messenger.number][meeting] = own;
   std::vector<std::string> all(messenger.size);
-  for (int p = 0; p < messenger.size && !all.empty(); ++p)
+  for (int p = 0; p < messenger.size && !all.empty(); ++p) {
+    Silence silence(messenger, p);
     while (true) {
       if (auto present = brought[p].extract(meeting)) {
         all[p] = std::move(present.mapped());
         break;
       }
-      if (gone[p] || patience.ended()) {
+      if (!silent && silence.isTooLong()) {
+        char seconds[32];
+        std::snprintf(seconds, sizeof(seconds), "%.3g s",
+                      messenger.longestSilence);
+        silent = {ErrorKind::LostPeer,
+                  "rank " + std::to_string(p) +
+                      " gives no sign of life while the others wait for it, "
+                      "for " +
+                      seconds + "; its process is frozen or lost",
+                  {p}};
+      }
+      if (gone[p] || silent || patience.ended()) {
         all.clear();
         break;
       }
       // Nobody wakes whoever is aborted or has waited long enough.
       wake.wait_for(lock, std::chrono::milliseconds(5));
     }
+  }
   ++numHeld;
   for (auto &waiting : brought)
     waiting.erase(meeting);

@@ -58,7 +58,8 @@ public:
     std::function<void(int process, const Farewell &farewell)> onGone;
   };
 
-  Messenger(int size, int number) : size(size), number(number), gone(size) {}
+  Messenger(int size, int number)
+      : size(size), number(number), numHeard(size), gone(size) {}
   virtual ~Messenger() = default;
 
   const int size, number;
@@ -78,6 +79,15 @@ public:
   /// Why this process will go, for its good-bye. The first fault counts.
   void setFault(const Error &error);
 
+  /// For how many seconds a process for which others wait in a meeting may give
+  /// no sign of life. Set before the first meeting.
+  double longestSilence = std::numeric_limits<double>::infinity();
+  /// Has a process give a sign of life: its messenger answers, whatever the
+  /// process is doing.
+  void askForSign(int process) { send(process, kSigns, "?"); }
+  /// Messages that have come from a process.
+  uint64_t heardFrom(int process) const { return numHeard[process].load(); }
+
 protected:
   /// \name Of the thread that hears
   /// @{
@@ -88,6 +98,10 @@ protected:
   Error fault();
 
 private:
+  /// The stream of signs of life, which is always open.
+  static constexpr Stream kSigns = ~Stream(0);
+
+  std::vector<std::atomic<uint64_t>> numHeard;
   std::mutex mutex;
   std::vector<std::optional<Farewell>> gone;
   Stream numOpened = 0;
@@ -105,11 +119,11 @@ public:
   ~Meetings() { messenger.close(stream); }
 
   /// What each process has brought, by number; nothing if the patience ended
-  /// before, or one that has not come has gone.
+  /// before, or one that has not come has gone or is silent for too long.
   std::vector<std::string> gather(const std::string &own,
                                   const Patience &patience);
-  /// Why not all can meet any more: the fault with which a process has gone;
-  /// none: all are there.
+  /// Why not all can meet any more: the fault with which a process has gone, or
+  /// that it gives no sign of life; none: all are there.
   Error lost();
 
 private:
@@ -120,6 +134,7 @@ private:
   /// Of each process, what it has brought to the present and to later meetings.
   std::vector<std::map<uint64_t, std::string>> brought;
   std::vector<std::optional<Farewell>> gone;
+  Error silent; ///< a process was, for too long
   Messenger::Stream stream;
 };
 

@@ -60,6 +60,9 @@ public:
   /// Listener::state of all other processes, by number; empty for this one and
   /// for those that do not answer within so many seconds.
   virtual std::vector<std::string> askStates(double seconds) = 0;
+  /// After a fault, in all processes alike and before stop: tells the others
+  /// Listener::state, and returns theirs as askStates does.
+  virtual std::vector<std::string> shareStates(double seconds) = 0;
   /// Ends the run for the listener: when all has been heard of what was posted,
   /// or at once.
   virtual void stop(bool atOnce) = 0;

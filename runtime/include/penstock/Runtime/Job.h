@@ -73,7 +73,9 @@ struct Rendezvous {
   std::string runId;
   /// With file://: an address of this machine that the others can reach.
   std::string address = "127.0.0.1";
-  double timeout = 60; ///< seconds until all must have come
+  /// Seconds until all must have come, and for which a process may give no sign
+  /// of life later on, when the others wait for it and no run watches it.
+  double timeout = 60;
 };
 
 /// Meets the others as `rendezvous` says, and connects each process with each.

@@ -94,6 +94,11 @@ public:
 
   /// The kept steps as Chrome trace events, for Perfetto or chrome://tracing:
   /// a rank is a process, a queue a thread, arrows lead from sends to receives.
+  /// Beside each rank is what the simulator predicts for it, from the measured
+  /// times or, where not every action was measured, from the costs of the
+  /// program in a scale that fits those that have ended; the name says which.
+  /// A predicted step begins where the step began, or where the prediction for
+  /// the one before ends.
   void writeTrace(std::ostream &os) const;
   /// @}
 
