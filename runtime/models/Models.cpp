@@ -288,6 +288,7 @@ static void shareCheck(Peers &peers, GradientCheckReport &report) {
   GradientCheck sum;
   sum.steps = check.steps;
   sum.exact = check.exact;
+  sum.rounding = check.rounding;
   for (const std::string &part : checks) {
     Numbers n;
     std::memcpy(&n, part.data(), sizeof(n));
@@ -308,14 +309,25 @@ static void shareCheck(Peers &peers, GradientCheckReport &report) {
 
 GradientCheckReport checkGradients(const Program &program,
                                    std::string_view givenDescription,
-                                   const std::string &textPath,
-                                   RunOptions run) {
+                                   const std::string &textPath, RunOptions run,
+                                   MakeModel *makeGpu) {
   GradientCheckReport report;
-  report.check.exact = sumsInOrder(program);
+  report.check.exact = !makeGpu && sumsInOrder(program);
   std::string description(givenDescription);
+  auto set = [](std::string &description, const std::string &entry) {
+    description += (description.find(':') == description.npos ? ':' : ',');
+    description += entry;
+  };
   if (!report.check.exact)
-    description += description.find(':') == description.npos ? ":optimizer=sgd"
-                                                             : ",optimizer=sgd";
+    set(description, "optimizer=sgd");
+  std::string ofReference = description;
+  if (makeGpu) {
+    const auto config = ByteLmConfig::parse(description);
+    report.check.rounding = config && config->type == ElementType::BFloat16
+                                ? GradientCheck::kBFloat16Rounding
+                                : GradientCheck::kGpuRounding;
+    set(ofReference, "type=fp32");
+  }
   for (const RankProgram &rank : program.ranks)
     for (const Instruction &inst : rank.instructions)
       if (inst.op == Op::Step && inst.microbatch >= 0) {
@@ -335,8 +347,8 @@ GradientCheckReport checkGradients(const Program &program,
                     "gradients without clip"};
     return report;
   }
-  auto factory = makeModel(description, textPath);
-  auto reference = Reference::make(description, textPath, program.problem);
+  auto factory = (makeGpu ? makeGpu : makeModel)(description, textPath);
+  auto reference = Reference::make(ofReference, textPath, program.problem);
   for (const Failure *failure : {factory ? nullptr : &factory.failure(),
                                  reference ? nullptr : &reference.failure()})
     if (failure) {
@@ -346,14 +358,20 @@ GradientCheckReport checkGradients(const Program &program,
   run.onFinished = [&](std::span<const Model *const> models) {
     for (int64_t step = 0; step < run.steps; ++step)
       reference->step();
-    auto check = compareGradients(program.problem, models, *reference,
-                                  run.backend ? run.backend->localRanks()
-                                              : std::vector<int32_t>());
-    if (check) {
-      check->exact = report.check.exact;
-      report.check = std::move(*check);
-    } else {
-      report.error = {ErrorKind::BadModel, check.message()};
+    try {
+      auto check = compareGradients(program.problem, models, *reference,
+                                    run.backend ? run.backend->localRanks()
+                                                : std::vector<int32_t>());
+      if (check) {
+        check->exact = report.check.exact;
+        check->rounding = report.check.rounding;
+        report.check = std::move(*check);
+      } else {
+        report.error = {ErrorKind::BadModel, check.message()};
+      }
+    } catch (...) {
+      report.error =
+          currentException(ErrorKind::ModelError, "the model threw: ");
     }
   };
   const ModelFactory capturing = [&](const Program &p, int32_t rank) {
@@ -384,7 +402,9 @@ std::string GradientCheck::describe() const {
        << " gradients and parameters are the unpipelined model's after "
        << counted(steps, "step") << " of sgd, up to rounding: " << numDifferent
        << " differ, by at most " << maxRelativeDifference
-       << " of the largest of their parameter, as sums in another order do";
+       << " of the largest of their parameter, as "
+       << (rounding <= kGpuRounding ? "sums in another order do"
+                                    : "bfloat16 does");
     return os.str();
   }
   os.precision(9);

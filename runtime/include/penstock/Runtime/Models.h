@@ -57,6 +57,16 @@ std::string describeModels();
 Result<ModelFactory> makeModel(std::string_view description,
                                const std::string &textPath);
 
+/// The same for a back end whose queues are CUDA streams: the parameters, the
+/// data and the stash of makeModel, on the GPU that is the current one where
+/// the factory is called. With type=bf16 activations and what products read are
+/// bfloat16. Fails when this build cannot do that, or not what is described.
+Result<ModelFactory> makeGpuModel(std::string_view description,
+                                  const std::string &textPath);
+
+/// One of these.
+using MakeModel = Result<ModelFactory>(std::string_view, const std::string &);
+
 /// The described model as a `pipe.model` op of `numLayers` layers, with its
 /// relative costs and its bytes: what a spec needs so that its program suits
 /// the model.
@@ -108,12 +118,22 @@ struct GradientCheck {
   /// no bit may differ. Else sums of floats may, in their last bits.
   bool exact = true;
   /// What those may come to, as maxRelativeDifference.
+  double rounding = kRounding;
+
   static constexpr double kRounding = 1e-6;
+  /// On a GPU, where products and sums of rows have orders of their own.
+  static constexpr double kGpuRounding = 1e-5;
+  /// With bfloat16, which has 8 bits: every activation, and every gradient of
+  /// one, is off by up to 2^-9 of itself, through some ten roundings in each
+  /// block, and where relu's input is near 0 its gradient comes or goes. It is
+  /// for finding wrong programs, in which a micro-batch is missing or counted
+  /// twice: then the difference is that of a whole share.
+  static constexpr double kBFloat16Rounding = 0.05;
 
   bool equal() const { return numDifferent == 0; }
   /// Whether the program trains as the model without a pipeline.
   bool agrees() const {
-    return exact ? equal() : maxRelativeDifference <= kRounding;
+    return exact ? equal() : maxRelativeDifference <= rounding;
   }
   /// One sentence, for people.
   std::string describe() const;
@@ -147,10 +167,12 @@ bool sumsInOrder(const Program &program);
 /// optimizer ran once for each. Unless sumsInOrder(), both take the sgd
 /// optimizer: adam would make whole steps of differences in the last bits.
 /// `run.onFinished` is not called. Where the ranks are in several processes,
-/// all get the check of all stages.
+/// all get the check of all stages. With `makeGpu` (makeGpuModel) it makes the
+/// models of the program, which then round otherwise than the reference.
 GradientCheckReport checkGradients(const Program &program,
                                    std::string_view description,
-                                   const std::string &textPath, RunOptions run);
+                                   const std::string &textPath, RunOptions run,
+                                   MakeModel *makeGpu = nullptr);
 
 } // namespace penstock::runtime
 
