@@ -102,7 +102,8 @@ private:
 /// ones are.
 class Blas {
 public:
-  Blas(GpuMemory &memory, int gpu) {
+  /// For products of up to so many elements.
+  Blas(GpuMemory &memory, int gpu, int64_t largest) {
     check("cublasCreate", cublasCreate(&handle));
     try {
       // Sums in parts are added in float, too.
@@ -111,13 +112,14 @@ public:
                 handle, static_cast<cublasMath_t>(
                             CUBLAS_DEFAULT_MATH |
                             CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
-      // As much as cuBLAS takes by itself, but not in a step, and with the same
-      // bits every time.
+      // As much as cuBLAS takes by itself, or enough to add up 16 parts of a
+      // product; but not in a step, and with the same bits every time.
       int major = 0;
       check("cudaDeviceGetAttribute",
             cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
                                    gpu));
-      workspaceBytes = size_t(major >= 9 ? 32 : 4) << 20;
+      workspaceBytes = std::clamp<size_t>(16 * largest * sizeof(float), 1 << 20,
+                                          size_t(major >= 9 ? 32 : 4) << 20);
       workspace = memory.device<std::byte>(int64_t(workspaceBytes));
     } catch (...) {
       cublasDestroy(handle);
@@ -200,7 +202,8 @@ public:
   GpuByteLm(std::shared_ptr<const ByteLmSource> source,
             const FittedByteLm &fitted, const Program &program, int32_t rank)
       : source(std::move(source)), config(fitted.config),
-        numSlices(program.problem.slices), gpu(currentGpu()), blas(memory, gpu),
+        numSlices(program.problem.slices), gpu(currentGpu()),
+        blas(memory, gpu, largestProduct()),
         parts(program.problem.stages.size()),
         hasData(program.problem.numMicrobatches) {
     const Problem &problem = program.problem;
@@ -219,9 +222,8 @@ public:
         part.copies.push_back(memory.device<T>(part.numValues));
     }
 
-    const int64_t n = config.samples, inputs = config.context * config.embed;
-    scratch = memory.device<float>(
-        n * std::max<int64_t>({config.width, config.hidden, inputs, kBytes}));
+    const int64_t n = config.samples;
+    scratch = memory.device<float>(scratchSize());
     stream = memory.device<T>(n * config.width);
     rows = memory.device<float>(2 * n);
     std::vector<T> allOnes(n);
@@ -387,6 +389,18 @@ private:
     cudaStream_t queue;
   };
 
+  int64_t scratchSize() const {
+    return config.samples *
+           std::max<int64_t>({config.width, config.hidden,
+                              config.context * config.embed, kBytes});
+  }
+  int64_t largestProduct() const {
+    return std::max<int64_t>(
+        scratchSize(),
+        config.width *
+            std::max<int64_t>(
+                {config.hidden, config.context * config.embed, kBytes}));
+  }
   static int currentGpu() {
     int gpu = 0;
     check("cudaGetDevice", cudaGetDevice(&gpu));

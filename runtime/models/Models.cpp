@@ -156,10 +156,11 @@ static double largerOf(double a, double b) {
 static void compare(const Parameter &expected, const Parameter &actual,
                     bool inGradient, GradientCheck &check) {
   const auto field = inGradient ? &Parameter::gradient : &Parameter::value;
-  double largest = 0, difference = 0;
+  double largest = 0, difference = 0, squares = 0, squaresOfDifference = 0;
   for (size_t i = 0; i < (expected.*field).size(); ++i) {
     const float a = (actual.*field)[i], e = (expected.*field)[i];
     largest = std::max(largest, std::abs(double(e)));
+    squares += double(e) * double(e);
     ++check.numValues;
     if (std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(e))
       continue;
@@ -173,11 +174,14 @@ static void compare(const Parameter &expected, const Parameter &actual,
     }
     const double d = std::abs(double(a) - double(e));
     difference = largerOf(difference, d);
+    squaresOfDifference += d * d;
   }
   if (difference == 0)
     return;
   check.maxRelativeDifference =
       largerOf(check.maxRelativeDifference, difference / largest);
+  check.maxNormDifference = largerOf(check.maxNormDifference,
+                                     std::sqrt(squaresOfDifference / squares));
 }
 
 Result<GradientCheck> compareGradients(const Problem &problem,
@@ -262,22 +266,28 @@ void GradientCheck::add(const GradientCheck &other) {
   numDifferent += other.numDifferent;
   maxRelativeDifference =
       largerOf(maxRelativeDifference, other.maxRelativeDifference);
+  maxNormDifference = largerOf(maxNormDifference, other.maxNormDifference);
 }
 
 /// Gives the checks of all processes, or the first error, to all.
 static void shareCheck(Peers &peers, GradientCheckReport &report) {
   struct Numbers {
     size_t numValues, numDifferent, index;
-    double maxRelativeDifference;
+    double maxRelativeDifference, maxNormDifference;
     int32_t layer;
     bool inGradient;
     float value, expected;
   };
   GradientCheck &check = report.check;
-  const Numbers own = {check.numValues, check.numDifferent,
-                       check.index,     check.maxRelativeDifference,
-                       check.layer,     check.inGradient,
-                       check.value,     check.expected};
+  const Numbers own = {check.numValues,
+                       check.numDifferent,
+                       check.index,
+                       check.maxRelativeDifference,
+                       check.maxNormDifference,
+                       check.layer,
+                       check.inGradient,
+                       check.value,
+                       check.expected};
   std::string bytes(sizeof(own), '\0');
   std::memcpy(bytes.data(), &own, sizeof(own));
   const auto errors = peers.gather(pack(report.error));
@@ -289,6 +299,7 @@ static void shareCheck(Peers &peers, GradientCheckReport &report) {
   sum.steps = check.steps;
   sum.exact = check.exact;
   sum.rounding = check.rounding;
+  sum.byNorm = check.byNorm;
   for (const std::string &part : checks) {
     Numbers n;
     std::memcpy(&n, part.data(), sizeof(n));
@@ -297,6 +308,7 @@ static void shareCheck(Peers &peers, GradientCheckReport &report) {
     other.numDifferent = n.numDifferent;
     other.index = n.index;
     other.maxRelativeDifference = n.maxRelativeDifference;
+    other.maxNormDifference = n.maxNormDifference;
     other.layer = n.layer;
     other.inGradient = n.inGradient;
     other.value = n.value;
@@ -323,9 +335,12 @@ GradientCheckReport checkGradients(const Program &program,
   std::string ofReference = description;
   if (makeGpu) {
     const auto config = ByteLmConfig::parse(description);
-    report.check.rounding = config && config->type == ElementType::BFloat16
-                                ? GradientCheck::kBFloat16Rounding
-                                : GradientCheck::kGpuRounding;
+    report.check.byNorm = config && config->type == ElementType::BFloat16;
+    report.check.rounding = GradientCheck::kGpuRounding;
+    if (const auto numLayers = countLayers(program.problem);
+        numLayers && report.check.byNorm)
+      report.check.rounding =
+          GradientCheck::kBFloat16Rounding * std::sqrt(*numLayers);
     set(ofReference, "type=fp32");
   }
   for (const RankProgram &rank : program.ranks)
@@ -365,6 +380,7 @@ GradientCheckReport checkGradients(const Program &program,
       if (check) {
         check->exact = report.check.exact;
         check->rounding = report.check.rounding;
+        check->byNorm = report.check.byNorm;
         report.check = std::move(*check);
       } else {
         report.error = {ErrorKind::BadModel, check.message()};
@@ -401,10 +417,10 @@ std::string GradientCheck::describe() const {
     os << "all " << numValues
        << " gradients and parameters are the unpipelined model's after "
        << counted(steps, "step") << " of sgd, up to rounding: " << numDifferent
-       << " differ, by at most " << maxRelativeDifference
-       << " of the largest of their parameter, as "
-       << (rounding <= kGpuRounding ? "sums in another order do"
-                                    : "bfloat16 does");
+       << " differ, by at most " << difference()
+       << (byNorm ? " of the norm of their parameter, as bfloat16 does"
+                  : " of the largest of their parameter, as sums in another "
+                    "order do");
     return os.str();
   }
   os.precision(9);
@@ -414,7 +430,7 @@ std::string GradientCheck::describe() const {
      << (inGradient ? ", gradient of " : ", ") << parameter << '[' << index
      << "]: " << value << ", expected " << expected;
   os.precision(2);
-  os << "; largest relative difference " << maxRelativeDifference;
+  os << "; largest relative difference " << difference();
   return os.str();
 }
 

@@ -64,11 +64,9 @@ protected:
 
 TEST_P(GpuFamilies, GradientsAreThoseOfTheHost) {
   const Program program = makeFamilyProgram(kNumRanks, GetParam());
-  for (const RankProgram &rank : program.ranks)
-    for (const Instruction &inst : rank.instructions)
-      if (inst.op == Op::Step && inst.microbatch >= 0)
-        GTEST_SKIP() << "updates in the pipe; see TrajectoryIsThatOfTheHost";
   const GradientCheckReport report = checkOnGpus(program, kModel, text.path);
+  if (report.error.kind == ErrorKind::NotSupported) // updates in the pipe
+    return;
   ASSERT_FALSE(report.error) << report.error.message;
   EXPECT_FALSE(report.check.exact);
   EXPECT_EQ(report.check.rounding, 1e-5);
@@ -80,7 +78,7 @@ TEST_P(GpuFamilies, TrajectoryIsThatOfTheHost) {
   const Program program = makeFamilyProgram(kNumRanks, GetParam());
   for (const char *optimizer : {"optimizer=sgd", "optimizer=adam"}) {
     RunOptions run;
-    run.steps = 10;
+    run.steps = 5;
     std::vector<double> expected, losses;
     run.onStep = [&](const StepReport &report) {
       expected.push_back(report.loss);
@@ -130,8 +128,29 @@ TEST_P(GpuFamilies, ReplayHasTheSameBits) {
   EXPECT_TRUE(bits(false, kModel, options) == expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuFamilies, testing::ValuesIn(allFamilyCases()),
-                         nameOfFamily);
+/// Some of all: fused and split, several stages a rank, several copies of a
+/// stage, recompute, slices, updates in the pipe.
+std::vector<FamilyCase> someFamilyCases() {
+  std::vector<FamilyCase> cases;
+  for (const FamilyCase &family : allFamilyCases()) {
+    const auto &[m, placed, split] = family;
+    const std::string_view name = placed.name;
+    auto isOneOf = [&](std::initializer_list<std::string_view> names) {
+      return std::ranges::find(names, name) != names.end();
+    };
+    if (m == 3 ? isOneOf({"one_f_one_b", "zb_h1", "interleaved_1f1b",
+                          "interleaved_zb", "zb_v", "dualpipe_v",
+                          "gpipe_descending", "seq_1f1b", "dualpipe"}) ||
+                     (split && isOneOf({"gpipe", "pipedream"}))
+               : isOneOf({"zb_h2", "gis", "hanayo", "breadth_first"}) ||
+                     (!split && isOneOf({"pipedream_2bw"})))
+      cases.push_back(family);
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, GpuFamilies,
+                         testing::ValuesIn(someFamilyCases()), nameOfFamily);
 
 //===----------------------------------------------------------------------===//
 // The model
@@ -154,16 +173,18 @@ protected:
   const SampleText text;
 };
 
-TEST_F(GpuModel, SizesThatAreNoMultiples) {
+TEST_F(GpuModel, Sizes) {
   for (const char *sizes :
-       {"byte-lm:width=24,hidden=40,context=3,embed=5,samples=10",
+       {"byte-lm", "byte-lm:type=bf16", "byte-lm:type=bf16,samples=4",
+        "byte-lm:width=24,hidden=40,context=3,embed=5,samples=10",
         "byte-lm:width=7,hidden=130,context=1,embed=1,samples=3",
         "byte-lm:width=1,hidden=1,context=2,embed=3,samples=1",
         "byte-lm:width=33,hidden=9,context=5,embed=2,samples=65"}) {
     const Program program = makeProgram(sizes, 2, 2, kOneForwardOneBackward);
     const GradientCheckReport report = checkOnGpus(program, sizes, text.path);
     ASSERT_FALSE(report.error) << sizes << ": " << report.error.message;
-    EXPECT_TRUE(report.check.agrees()) << sizes << report.check.describe();
+    EXPECT_TRUE(report.check.agrees())
+        << sizes << ": " << report.check.describe();
   }
 }
 
@@ -199,6 +220,7 @@ TEST_F(GpuModel, WrongProgramsDiffer) {
                       *makeGpuModel(model + ",optimizer=sgd", text.path), run));
     check.exact = false;
     check.rounding = report.check.rounding;
+    check.byNorm = report.check.byNorm;
     EXPECT_FALSE(check.agrees()) << check.describe();
   }
 }

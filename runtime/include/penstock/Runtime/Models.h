@@ -108,6 +108,8 @@ struct GradientCheck {
   /// Largest difference, relative to the largest value of the parameter that it
   /// is in; NaN when one of the values is.
   double maxRelativeDifference = 0;
+  /// The same of Euclidean norms: of the differences, and of the parameter.
+  double maxNormDifference = 0;
   /// The first difference, in layer order.
   int32_t layer = -1;
   std::string parameter;
@@ -117,23 +119,27 @@ struct GradientCheck {
   /// The program adds up each gradient in the order of the reference, so that
   /// no bit may differ. Else sums of floats may, in their last bits.
   bool exact = true;
-  /// What those may come to, as maxRelativeDifference.
+  /// What those may come to, as maxRelativeDifference or, with `byNorm`, as
+  /// maxNormDifference.
   double rounding = kRounding;
+  bool byNorm = false;
 
   static constexpr double kRounding = 1e-6;
   /// On a GPU, where products and sums of rows have orders of their own.
   static constexpr double kGpuRounding = 1e-5;
-  /// With bfloat16, which has 8 bits: every activation, and every gradient of
-  /// one, is off by up to 2^-9 of itself, through some ten roundings in each
-  /// block, and where relu's input is near 0 its gradient comes or goes. It is
-  /// for finding wrong programs, in which a micro-batch is missing or counted
-  /// twice: then the difference is that of a whole share.
-  static constexpr double kBFloat16Rounding = 0.05;
+  /// With bfloat16, of norms, times the root of the number of layers. Its 8
+  /// bits make the input of a relu wrong by some 2^-8 of its size, so that of
+  /// about as many inputs the sign is wrong, and with it all of their gradient:
+  /// 2^-4 of its norm. Layers add up as what is random does. That is enough to
+  /// find programs in which a micro-batch is missing or counted twice: they
+  /// miss a whole share.
+  static constexpr double kBFloat16Rounding = 0x1p-4;
 
   bool equal() const { return numDifferent == 0; }
   /// Whether the program trains as the model without a pipeline.
-  bool agrees() const {
-    return exact ? equal() : maxRelativeDifference <= rounding;
+  bool agrees() const { return exact ? equal() : difference() <= rounding; }
+  double difference() const {
+    return byNorm ? maxNormDifference : maxRelativeDifference;
   }
   /// One sentence, for people.
   std::string describe() const;
