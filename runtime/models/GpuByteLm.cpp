@@ -38,6 +38,7 @@ static void check(std::string_view call, cudaError_t code) {
 static std::string_view wayOut(cublasStatus_t code) {
   switch (code) {
   case CUBLAS_STATUS_NOT_INITIALIZED:
+    return "install cuBLAS and a driver that suits it, or use --backend=host";
   case CUBLAS_STATUS_ALLOC_FAILED:
     return "use smaller micro-batches, or more ranks";
   case CUBLAS_STATUS_ARCH_MISMATCH:
@@ -231,10 +232,9 @@ public:
       store(one, 1);
     ones = memory.device<T>(n);
     upload(ones, allOnes);
-    for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb) {
+    for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb)
       hasData[mb] = problem.rankOf(0, mb) == rank ||
                     problem.rankOf(lastStage, mb) == rank;
-    }
     const int64_t m = problem.numMicrobatches;
     if (std::ranges::count(hasData, true) > 0) {
       dataShape = DataShape(config, parts[0].isHere());

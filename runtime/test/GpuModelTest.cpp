@@ -124,6 +124,7 @@ TEST_P(GpuFamilies, ReplayHasTheSameBits) {
   options.queues = standin::Queues::Shared;
   options.connections = 2;
   options.serialHostFunctions = true;
+  options.lazyLoading = true;
   options.maxDelay = 20;
   EXPECT_TRUE(bits(false, kModel, options) == expected);
 }
@@ -387,8 +388,8 @@ TEST_F(GpuModel, ErrorsOfCublasNameTheCall) {
        "ranks"},
       {"cublasSetMathMode", CUBLAS_STATUS_NOT_INITIALIZED,
        "rank 0: cublasSetMathMode: the library was not initialized "
-       "(CUBLAS_STATUS_NOT_INITIALIZED); use smaller micro-batches, or more "
-       "ranks"},
+       "(CUBLAS_STATUS_NOT_INITIALIZED); install cuBLAS and a driver that "
+       "suits it, or use --backend=host"},
       {"cublasSetStream", CUBLAS_STATUS_INVALID_VALUE,
        ": cublasSetStream: an error (CUBLAS_STATUS_INVALID_VALUE); "
        "CUBLAS_LOGINFO_DBG=1 says more"},
@@ -413,6 +414,18 @@ TEST_F(GpuModel, ErrorsOfCublasNameTheCall) {
               std::string_view(expected).substr(0, 1) == ":")
         << error.message;
   }
+}
+
+TEST_F(GpuModel, TooLittleMemory) {
+  standin::Options small;
+  small.deviceBytes = 1 << 20;
+  standin::reset(small);
+  const Error error = trainToError(makeSmall(), kModel, ErrorKind::DeviceError);
+  EXPECT_NE(error.message.find("rank 0: cudaMalloc: "), std::string::npos)
+      << error.message;
+  EXPECT_NE(error.message.find("; use smaller micro-batches, or more ranks"),
+            std::string::npos)
+      << error.message;
 }
 
 TEST_F(GpuModel, AnErrorAtEachCall) {

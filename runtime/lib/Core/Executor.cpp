@@ -492,8 +492,9 @@ bool Executor::endStep(int64_t step) {
     try {
       model.endStep();
     } catch (...) {
-      fail(ErrorKind::ModelError,
-           "the model threw: " + describeCurrentException());
+      const Error error =
+          currentException(ErrorKind::ModelError, "the model threw: ");
+      fail(error.kind, error.message);
     }
   } else if (!control.failed()) {
     Error error = transport.check();
