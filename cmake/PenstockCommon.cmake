@@ -46,8 +46,14 @@ endif()
 
 # Sets PENSTOCK_WITH_CUDA, and makes CUDA::cudart and NCCL::NCCL, and
 # Penstock::CudaHeaders for what is linked with another implementation of both:
-# the stand-in of the tests. No compiler for CUDA is needed for that.
+# the stand-in of the tests. No compiler for CUDA is needed for that. The model
+# on GPUs wants cuBLAS (PENSTOCK_WITH_CUBLAS), and a compiler where it is not to
+# run on the stand-in (PENSTOCK_WITH_NVCC).
 set(PENSTOCK_WITH_CUDA OFF)
+set(PENSTOCK_WITH_CUBLAS OFF)
+set(PENSTOCK_WITH_NVCC OFF)
+set(PENSTOCK_CUDA_ARCH all-major CACHE STRING
+    "The GPUs for which nvcc compiles, as its -arch")
 if(NOT PENSTOCK_ENABLE_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit 12.4 QUIET)
   find_path(NCCL_INCLUDE_DIR nccl.h
@@ -56,6 +62,12 @@ if(NOT PENSTOCK_ENABLE_CUDA STREQUAL "OFF")
     HINTS ${CUDAToolkit_LIBRARY_DIR} $ENV{NCCL_HOME}/lib)
   if(CUDAToolkit_FOUND AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
     set(PENSTOCK_WITH_CUDA ON)
+    if(TARGET CUDA::cublas)
+      set(PENSTOCK_WITH_CUBLAS ON)
+    endif()
+    if(CUDAToolkit_NVCC_EXECUTABLE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      set(PENSTOCK_WITH_NVCC ON)
+    endif()
     add_library(PenstockCudaHeaders INTERFACE)
     add_library(Penstock::CudaHeaders ALIAS PenstockCudaHeaders)
     target_include_directories(PenstockCudaHeaders SYSTEM INTERFACE

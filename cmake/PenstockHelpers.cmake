@@ -27,6 +27,24 @@ function(penstock_add_library name)
     PRIVATE penstock_options)
 endfunction()
 
+# penstock_add_cuda_object(source arch depends...): the object of nvcc, a file
+# with the name of the source and .o. The language CUDA of CMake would want a
+# compiler where there is none.
+function(penstock_add_cuda_object source arch)
+  cmake_path(GET source STEM name)
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
+  add_custom_command(
+    OUTPUT ${object}
+    COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O2 -arch=${arch}
+      -cudart none -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC
+      -I${NCCL_INCLUDE_DIR} -I${PENSTOCK_SOURCE_DIR}/runtime/models
+      -I${PENSTOCK_SOURCE_DIR}/runtime/test/standin
+      -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+    DEPENDS ${source} ${ARGN}
+    COMMENT "Compiling ${source} with nvcc"
+    VERBATIM)
+endfunction()
+
 # Gives the code of a program or a test, whose work is done in the libraries, no
 # more optimisation than it needs: its compile time is most of a build's.
 function(penstock_optimise_little name)

@@ -3,6 +3,7 @@
 #include "ByteLm.h"
 
 #include "ByteLmStage.h"
+#include "OldWeights.h"
 #include "penstock/Analysis/WeightVersions.h"
 
 #include <algorithm>
@@ -11,61 +12,6 @@
 namespace penstock::runtime {
 
 namespace {
-
-/// The versions of a stage's weights that micro-batches in the pipe still need,
-/// beside the newest one. Whoever goes forward is noted, and goes back with the
-/// same weights; before an update the newest ones are copied if somebody needs
-/// them. The copies are made beforehand, as many as the program needs.
-class OldWeights {
-public:
-  OldWeights() = default;
-  OldWeights(int32_t count, size_t numValues, int32_t numMicrobatches)
-      : versionOf(numMicrobatches, kNewest), usersOf(count, 0) {
-    newestUsers.reserve(numMicrobatches); // no allocation in a step
-    for (int32_t k = 0; k < count; ++k)
-      copies.push_back(makeAlignedArray<float>(int64_t(numValues)));
-  }
-
-  bool any() const { return !copies.empty(); }
-  void goForward(int32_t microbatch) {
-    versionOf[microbatch] = kNewest;
-    newestUsers.push_back(microbatch);
-  }
-  /// The weights of the micro-batch; null: the newest.
-  float *of(int32_t microbatch) {
-    const int32_t version = versionOf[microbatch];
-    return version == kNewest ? nullptr : copies[version].get();
-  }
-  /// The micro-batch needs its weights no more.
-  void leave(int32_t microbatch) {
-    if (const int32_t version = versionOf[microbatch]; version != kNewest)
-      --usersOf[version];
-    else
-      std::erase(newestUsers, microbatch);
-  }
-  /// Keeps the newest weights if somebody needs them.
-  void beforeUpdate(std::span<const float> newest) {
-    if (newestUsers.empty())
-      return;
-    const auto unused = std::ranges::find(usersOf, 0);
-    if (unused == usersOf.end())
-      throw std::logic_error("more versions of the weights are needed than the "
-                             "program has room for");
-    const auto version = static_cast<int32_t>(unused - usersOf.begin());
-    std::ranges::copy(newest, copies[version].get());
-    for (int32_t microbatch : newestUsers)
-      versionOf[microbatch] = version;
-    *unused = static_cast<int32_t>(newestUsers.size());
-    newestUsers.clear();
-  }
-
-private:
-  static constexpr int32_t kNewest = -1;
-  std::vector<AlignedArray<float>> copies;
-  std::vector<int32_t> versionOf;   ///< of each micro-batch, a copy
-  std::vector<int32_t> usersOf;     ///< of each copy; 0: it is free
-  std::vector<int32_t> newestUsers; ///< micro-batches
-};
 
 class ByteLm final : public InspectableModel {
 public:
@@ -87,9 +33,7 @@ public:
         parts[s].stage->keepUndo();
       if (const int32_t count = versions.peak(static_cast<int32_t>(s));
           count > 1)
-        parts[s].old =
-            OldWeights(count - 1, parts[s].stage->parameterArray().size(),
-                       problem.numMicrobatches);
+        parts[s].keepOld(count - 1, problem.numMicrobatches);
     }
   }
 
@@ -102,8 +46,7 @@ public:
 
   void forward(const ActionContext &context) override {
     Part &part = parts[context.stage];
-    if (part.old.any())
-      part.old.goForward(context.microbatch);
+    part.old.goForward(context.microbatch);
     runForward(part, context);
   }
   void backward(const ActionContext &context) override {
@@ -119,8 +62,7 @@ public:
     Part &part = parts[context.stage];
     withItsWeights(part, context,
                    [&] { part.stage->backwardWeight(context, step); });
-    if (part.old.any())
-      part.old.leave(context.microbatch);
+    part.old.leave(context.microbatch);
   }
   void recompute(const ActionContext &context) override {
     Part &part = parts[context.stage];
@@ -191,6 +133,14 @@ private:
     std::vector<float> captured;               ///< gradients; empty: not wanted
     bool hasCapture = false;                   ///< since beginStep
     OldWeights old;
+    std::vector<AlignedArray<float>> copies; ///< as `old` numbers them
+
+    void keepOld(int32_t count, int32_t numMicrobatches) {
+      old = OldWeights(count, numMicrobatches);
+      for (int32_t k = 0; k < count; ++k)
+        copies.push_back(
+            makeAlignedArray<float>(int64_t(stage->parameterArray().size())));
+    }
   };
 
   void runForward(Part &part, const ActionContext &context) {
@@ -202,11 +152,11 @@ private:
   template <typename Pass>
   static void withItsWeights(Part &part, const ActionContext &context,
                              Pass &&pass) {
-    float *weights = part.old.any() ? part.old.of(context.microbatch) : nullptr;
-    if (weights)
-      part.stage->useWeights(weights);
+    const int32_t version = part.old.of(context.microbatch);
+    if (version != OldWeights::kNewest)
+      part.stage->useWeights(part.copies[version].get());
     pass();
-    if (weights)
+    if (version != OldWeights::kNewest)
       part.stage->useWeights(nullptr);
   }
 
@@ -218,8 +168,9 @@ private:
   }
   static void update(Part &part) {
     capture(part);
-    if (part.old.any())
-      part.old.beforeUpdate(part.stage->parameterArray());
+    if (const int32_t copy = part.old.beforeUpdate();
+        copy != OldWeights::kNewest)
+      std::ranges::copy(part.stage->parameterArray(), part.copies[copy].get());
     part.stage->update();
   }
 
@@ -244,15 +195,16 @@ Status checkStages(const Problem &problem, int32_t numLayers,
     auto check = [&](int64_t planned, int64_t needed, const char *what,
                      std::string &why) {
       if (why.empty() && planned != needed)
-        why = where + "the program plans " + std::to_string(planned) +
-              " bytes of " + what + ", the model needs " +
-              std::to_string(needed) +
-              (problem.slices > 1 && planned < needed
-                   ? " for a slice, of which it rounds every tensor up to 64 "
-                     "bytes; make samples a multiple of " +
-                         std::to_string(16 * int64_t(problem.slices))
-                   : "; take the pipe.model that penstock-run --print-model "
-                     "prints");
+        why =
+            where + "the program plans " + std::to_string(planned) +
+            " bytes of " + what + ", the model needs " +
+            std::to_string(needed) +
+            (problem.slices > 1 && planned < needed
+                 ? " for a slice, of which it rounds every tensor up to 64 "
+                   "bytes; make samples a multiple of " +
+                       std::to_string(64 / sizeOf(config.type) * problem.slices)
+                 : "; take the pipe.model that penstock-run --print-model "
+                   "prints");
     };
     std::string why;
     // Nobody reads the output of the last stage.
@@ -291,25 +243,35 @@ Result<ByteLmConfig> configOfSlice(const ByteLmConfig &config, int32_t slices) {
                  std::to_string((result.samples + 1) * int64_t(slices))};
 }
 
-Result<std::unique_ptr<InspectableModel>>
-makeByteLm(std::shared_ptr<const ByteLmSource> source, const Program &program,
-           int32_t rank) {
-  const Problem &problem = program.problem;
-  Result<ByteLmConfig> config = configOfSlice(source->config, problem.slices);
-  if (!config)
-    return config.failure();
-  if (config->clip > 0 && !problem.postValidation)
-    return Failure{"byte-lm can clip only where the norm of all gradients is "
-                   "known; add post_validation to the schedule, or leave clip "
-                   "out"};
+Result<FittedByteLm> fitByteLm(const ByteLmConfig &config,
+                               const Problem &problem) {
+  Result<ByteLmConfig> ofSlice = configOfSlice(config, problem.slices);
+  if (!ofSlice)
+    return ofSlice.failure();
   Result<int32_t> numLayers = countLayers(problem);
   if (!numLayers)
     return numLayers.failure();
-  if (Status status = checkStages(problem, *numLayers, *config); !status)
+  if (Status status = checkStages(problem, *numLayers, *ofSlice); !status)
     return status.failure();
+  return FittedByteLm{*ofSlice, *numLayers};
+}
+
+Result<std::unique_ptr<InspectableModel>>
+makeByteLm(std::shared_ptr<const ByteLmSource> source, const Program &program,
+           int32_t rank) {
+  if (source->config.type != ElementType::Float)
+    return Failure{"byte-lm has type=bf16 on GPUs only; leave it out, or use "
+                   "--backend=cuda"};
+  if (source->config.clip > 0 && !program.problem.postValidation)
+    return Failure{"byte-lm can clip only where the norm of all gradients is "
+                   "known; add post_validation to the schedule, or leave clip "
+                   "out"};
+  auto fitted = fitByteLm(source->config, program.problem);
+  if (!fitted)
+    return fitted.failure();
   try {
     return std::unique_ptr<InspectableModel>(std::make_unique<ByteLm>(
-        std::move(source), *config, program, rank, *numLayers));
+        std::move(source), fitted->config, program, rank, fitted->numLayers));
   } catch (const std::bad_alloc &) {
     return Failure{"rank " + std::to_string(rank) +
                    ": not enough memory for the parameters of byte-lm; take a "

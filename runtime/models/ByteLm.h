@@ -26,7 +26,17 @@ struct ByteLmSource {
 /// when they cannot be shared out.
 Result<ByteLmConfig> configOfSlice(const ByteLmConfig &config, int32_t slices);
 
-/// The model of one rank. Fails when the program's stages do not suit it.
+/// What a program makes of the configuration.
+struct FittedByteLm {
+  ByteLmConfig config; ///< of a slice
+  int32_t numLayers = 0;
+};
+/// Fails when the program's stages do not suit the model.
+Result<FittedByteLm> fitByteLm(const ByteLmConfig &config,
+                               const Problem &problem);
+
+/// The model of one rank, on the host. Fails when the program's stages do not
+/// suit it.
 Result<std::unique_ptr<InspectableModel>>
 makeByteLm(std::shared_ptr<const ByteLmSource> source, const Program &program,
            int32_t rank);

@@ -64,8 +64,14 @@ static std::string setKey(ByteLmConfig &config, std::string_view key,
     config.optimizer = value == "sgd" ? Optimizer::Sgd : Optimizer::Adam;
     return "";
   }
+  if (key == "type") {
+    if (value != "fp32" && value != "bf16")
+      return "is not fp32 or bf16";
+    config.type = value == "bf16" ? ElementType::BFloat16 : ElementType::Float;
+    return "";
+  }
   return "is not known; the keys are width, hidden, context, embed, samples, "
-         "lr, optimizer, clip and seed";
+         "lr, optimizer, clip, type and seed";
 }
 
 Result<ByteLmConfig> ByteLmConfig::parse(std::string_view description) {
@@ -103,14 +109,15 @@ std::string ByteLmConfig::str() const {
   return text + "lr=" + formatNumber(lr) +
          ",optimizer=" + (optimizer == Optimizer::Adam ? "adam" : "sgd") +
          (clip > 0 ? ",clip=" + formatNumber(clip) : "") +
+         (type == ElementType::BFloat16 ? ",type=bf16" : "") +
          ",seed=" + std::to_string(seed);
 }
 
 std::string describeByteLm() {
   return ByteLmConfig().str() +
          " (optimizer: adam or sgd; clip: largest norm of the "
-         "gradients, with post_validation; all keys "
-         "optional)";
+         "gradients, with post_validation; type: fp32, or bf16 on GPUs; all "
+         "keys optional)";
 }
 
 LayerShape shapeOf(LayerKind kind, const ByteLmConfig &config) {
@@ -119,29 +126,32 @@ LayerShape shapeOf(LayerKind kind, const ByteLmConfig &config) {
                 inputs = int64_t(config.context) * config.embed;
   // A sum of k products with unit inputs has unit variance at sqrt(3 / k).
   auto bound = [](int64_t k) { return std::sqrt(3.0 / double(k)); };
+  auto stash = [&](std::string_view name, int64_t rows, int64_t cols) {
+    return TensorShape{name, rows, cols, 0, config.type};
+  };
   switch (kind) {
   case LayerKind::Embedding:
     return {{{"table", 256, config.embed, std::sqrt(3.0)},
              {"weight", inputs, width, bound(inputs)},
              {"bias", 1, width}},
-            {{"inputs", n, inputs}, {"gradient", n, width}}};
+            {stash("inputs", n, inputs), stash("gradient", n, width)}};
   case LayerKind::Block:
     return {{{"weight1", width, hidden, bound(width)},
              {"bias1", 1, hidden},
              {"weight2", hidden, width, 0.5 * bound(hidden)},
              {"bias2", 1, width}},
-            {{"normalised", n, width},
+            {stash("normalised", n, width),
              {"inverse_rms", n, 1},
-             {"hidden", n, hidden},
-             {"hidden_gradient", n, hidden},
-             {"gradient", n, width}}};
+             stash("hidden", n, hidden),
+             stash("hidden_gradient", n, hidden),
+             stash("gradient", n, width)}};
   case LayerKind::Head:
     break;
   }
   return {{{"weight", width, 256, 0.1 * bound(width)}, {"bias", 1, 256}},
-          {{"normalised", n, width},
+          {stash("normalised", n, width),
            {"inverse_rms", n, 1},
-           {"logits_gradient", n, 256}}};
+           stash("logits_gradient", n, 256)}};
 }
 
 int64_t strideOf(std::span<const TensorShape> tensors) {
@@ -151,16 +161,25 @@ int64_t strideOf(std::span<const TensorShape> tensors) {
   return stride;
 }
 
+int64_t bytesOf(std::span<const TensorShape> tensors) {
+  int64_t bytes = 0;
+  for (const TensorShape &tensor : tensors)
+    bytes += tensor.bytes();
+  return bytes;
+}
+
 StageBytes bytesOf(LayerKind kind, const ByteLmConfig &config) {
-  const int64_t element = sizeof(float);
   const LayerShape shape = shapeOf(kind, config);
   StageBytes bytes;
   if (kind != LayerKind::Head)
-    bytes.output = element * config.samples * config.width;
-  bytes.stash = element * strideOf(shape.stash);
-  bytes.parameters = bytes.gradients = element * strideOf(shape.parameters);
+    bytes.output = sizeOf(config.type) * config.samples * config.width;
+  bytes.stash = bytesOf(shape.stash);
+  bytes.parameters = bytes.gradients = bytesOf(shape.parameters);
   bytes.optimizer =
       config.optimizer == Optimizer::Adam ? 2 * bytes.parameters : 0;
+  // Beside the parameters there are those that products read.
+  if (config.type != ElementType::Float)
+    bytes.parameters += sizeOf(config.type) * strideOf(shape.parameters);
   return bytes;
 }
 

@@ -39,20 +39,6 @@ AlignedArray<T> makeAlignedArray(int64_t size) {
   return {static_cast<T *>(memory), &std::free};
 }
 
-/// Where the samples of a micro-batch come from.
-struct Batch {
-  const Corpus &corpus;
-  const ByteLmConfig &config;
-  int64_t step;
-  int32_t microbatch; ///< or slice
-  int32_t slices = 1; ///< each has its share of the samples
-
-  const uint8_t *window(int32_t sample) const {
-    return corpus.window(config.seed, step, microbatch / slices,
-                         microbatch % slices * config.samples + sample);
-  }
-};
-
 /// What one layer reads and writes in one pass over one micro-batch.
 template <typename S>
 struct LayerPass {
@@ -522,12 +508,9 @@ private:
     int64_t offset = slice.offset;
     for (size_t t = 0; t < slice.shape.parameters.size(); ++t) {
       const TensorShape &tensor = slice.shape.parameters[t];
-      for (int64_t i = 0; i < tensor.size(); ++i) {
-        const uint64_t bits =
-            randomBits({config.seed, uint64_t(slice.layer), t, uint64_t(i)});
-        const double unit = double(bits >> 11) * 0x1p-52 - 1; // [-1, 1)
-        values.get()[offset + i] = S(unit * tensor.bound);
-      }
+      for (int64_t i = 0; i < tensor.size(); ++i)
+        values.get()[offset + i] =
+            S(initialValue(config, slice.layer, t, tensor, i));
       offset += tensor.stride();
     }
   }

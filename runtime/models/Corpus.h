@@ -7,6 +7,7 @@
 #ifndef PENSTOCK_RUNTIME_MODELS_CORPUS_H
 #define PENSTOCK_RUNTIME_MODELS_CORPUS_H
 
+#include "ByteLmConfig.h"
 #include "Random.h"
 #include "penstock/Program/Result.h"
 
@@ -36,6 +37,20 @@ public:
 private:
   std::vector<uint8_t> bytes;
   int32_t context;
+};
+
+/// Where the samples of a micro-batch come from.
+struct Batch {
+  const Corpus &corpus;
+  const ByteLmConfig &config;
+  int64_t step;
+  int32_t microbatch; ///< or slice
+  int32_t slices = 1; ///< each has its share of the samples
+
+  const uint8_t *window(int32_t sample) const {
+    return corpus.window(config.seed, step, microbatch / slices,
+                         microbatch % slices * config.samples + sample);
+  }
 };
 
 } // namespace penstock::runtime

@@ -156,10 +156,11 @@ static double largerOf(double a, double b) {
 static void compare(const Parameter &expected, const Parameter &actual,
                     bool inGradient, GradientCheck &check) {
   const auto field = inGradient ? &Parameter::gradient : &Parameter::value;
-  double largest = 0, difference = 0;
+  double largest = 0, difference = 0, squares = 0, squaresOfDifference = 0;
   for (size_t i = 0; i < (expected.*field).size(); ++i) {
     const float a = (actual.*field)[i], e = (expected.*field)[i];
     largest = std::max(largest, std::abs(double(e)));
+    squares += double(e) * double(e);
     ++check.numValues;
     if (std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(e))
       continue;
@@ -173,11 +174,14 @@ static void compare(const Parameter &expected, const Parameter &actual,
     }
     const double d = std::abs(double(a) - double(e));
     difference = largerOf(difference, d);
+    squaresOfDifference += d * d;
   }
   if (difference == 0)
     return;
   check.maxRelativeDifference =
       largerOf(check.maxRelativeDifference, difference / largest);
+  check.maxNormDifference = largerOf(check.maxNormDifference,
+                                     std::sqrt(squaresOfDifference / squares));
 }
 
 Result<GradientCheck> compareGradients(const Problem &problem,
@@ -262,22 +266,28 @@ void GradientCheck::add(const GradientCheck &other) {
   numDifferent += other.numDifferent;
   maxRelativeDifference =
       largerOf(maxRelativeDifference, other.maxRelativeDifference);
+  maxNormDifference = largerOf(maxNormDifference, other.maxNormDifference);
 }
 
 /// Gives the checks of all processes, or the first error, to all.
 static void shareCheck(Peers &peers, GradientCheckReport &report) {
   struct Numbers {
     size_t numValues, numDifferent, index;
-    double maxRelativeDifference;
+    double maxRelativeDifference, maxNormDifference;
     int32_t layer;
     bool inGradient;
     float value, expected;
   };
   GradientCheck &check = report.check;
-  const Numbers own = {check.numValues, check.numDifferent,
-                       check.index,     check.maxRelativeDifference,
-                       check.layer,     check.inGradient,
-                       check.value,     check.expected};
+  const Numbers own = {check.numValues,
+                       check.numDifferent,
+                       check.index,
+                       check.maxRelativeDifference,
+                       check.maxNormDifference,
+                       check.layer,
+                       check.inGradient,
+                       check.value,
+                       check.expected};
   std::string bytes(sizeof(own), '\0');
   std::memcpy(bytes.data(), &own, sizeof(own));
   const auto errors = peers.gather(pack(report.error));
@@ -288,6 +298,8 @@ static void shareCheck(Peers &peers, GradientCheckReport &report) {
   GradientCheck sum;
   sum.steps = check.steps;
   sum.exact = check.exact;
+  sum.rounding = check.rounding;
+  sum.byNorm = check.byNorm;
   for (const std::string &part : checks) {
     Numbers n;
     std::memcpy(&n, part.data(), sizeof(n));
@@ -296,6 +308,7 @@ static void shareCheck(Peers &peers, GradientCheckReport &report) {
     other.numDifferent = n.numDifferent;
     other.index = n.index;
     other.maxRelativeDifference = n.maxRelativeDifference;
+    other.maxNormDifference = n.maxNormDifference;
     other.layer = n.layer;
     other.inGradient = n.inGradient;
     other.value = n.value;
@@ -308,14 +321,28 @@ static void shareCheck(Peers &peers, GradientCheckReport &report) {
 
 GradientCheckReport checkGradients(const Program &program,
                                    std::string_view givenDescription,
-                                   const std::string &textPath,
-                                   RunOptions run) {
+                                   const std::string &textPath, RunOptions run,
+                                   MakeModel *makeGpu) {
   GradientCheckReport report;
-  report.check.exact = sumsInOrder(program);
+  report.check.exact = !makeGpu && sumsInOrder(program);
   std::string description(givenDescription);
+  auto set = [](std::string &description, const std::string &entry) {
+    description += (description.find(':') == description.npos ? ':' : ',');
+    description += entry;
+  };
   if (!report.check.exact)
-    description += description.find(':') == description.npos ? ":optimizer=sgd"
-                                                             : ",optimizer=sgd";
+    set(description, "optimizer=sgd");
+  std::string ofReference = description;
+  if (makeGpu) {
+    const auto config = ByteLmConfig::parse(description);
+    report.check.byNorm = config && config->type == ElementType::BFloat16;
+    report.check.rounding = GradientCheck::kGpuRounding;
+    if (const auto numLayers = countLayers(program.problem);
+        numLayers && report.check.byNorm)
+      report.check.rounding =
+          GradientCheck::kBFloat16Rounding * std::sqrt(*numLayers);
+    set(ofReference, "type=fp32");
+  }
   for (const RankProgram &rank : program.ranks)
     for (const Instruction &inst : rank.instructions)
       if (inst.op == Op::Step && inst.microbatch >= 0) {
@@ -335,8 +362,8 @@ GradientCheckReport checkGradients(const Program &program,
                     "gradients without clip"};
     return report;
   }
-  auto factory = makeModel(description, textPath);
-  auto reference = Reference::make(description, textPath, program.problem);
+  auto factory = (makeGpu ? makeGpu : makeModel)(description, textPath);
+  auto reference = Reference::make(ofReference, textPath, program.problem);
   for (const Failure *failure : {factory ? nullptr : &factory.failure(),
                                  reference ? nullptr : &reference.failure()})
     if (failure) {
@@ -346,14 +373,21 @@ GradientCheckReport checkGradients(const Program &program,
   run.onFinished = [&](std::span<const Model *const> models) {
     for (int64_t step = 0; step < run.steps; ++step)
       reference->step();
-    auto check = compareGradients(program.problem, models, *reference,
-                                  run.backend ? run.backend->localRanks()
-                                              : std::vector<int32_t>());
-    if (check) {
-      check->exact = report.check.exact;
-      report.check = std::move(*check);
-    } else {
-      report.error = {ErrorKind::BadModel, check.message()};
+    try {
+      auto check = compareGradients(program.problem, models, *reference,
+                                    run.backend ? run.backend->localRanks()
+                                                : std::vector<int32_t>());
+      if (check) {
+        check->exact = report.check.exact;
+        check->rounding = report.check.rounding;
+        check->byNorm = report.check.byNorm;
+        report.check = std::move(*check);
+      } else {
+        report.error = {ErrorKind::BadModel, check.message()};
+      }
+    } catch (...) {
+      report.error =
+          currentException(ErrorKind::ModelError, "the model threw: ");
     }
   };
   const ModelFactory capturing = [&](const Program &p, int32_t rank) {
@@ -383,8 +417,10 @@ std::string GradientCheck::describe() const {
     os << "all " << numValues
        << " gradients and parameters are the unpipelined model's after "
        << counted(steps, "step") << " of sgd, up to rounding: " << numDifferent
-       << " differ, by at most " << maxRelativeDifference
-       << " of the largest of their parameter, as sums in another order do";
+       << " differ, by at most " << difference()
+       << (byNorm ? " of the norm of their parameter, as bfloat16 does"
+                  : " of the largest of their parameter, as sums in another "
+                    "order do");
     return os.str();
   }
   os.precision(9);
@@ -394,7 +430,7 @@ std::string GradientCheck::describe() const {
      << (inGradient ? ", gradient of " : ", ") << parameter << '[' << index
      << "]: " << value << ", expected " << expected;
   os.precision(2);
-  os << "; largest relative difference " << maxRelativeDifference;
+  os << "; largest relative difference " << difference();
   return os.str();
 }
 

@@ -40,12 +40,13 @@ struct SampleText {
       testing::TempDir() + "penstock-text-" + std::to_string(getpid());
 };
 
-/// An order with steps for kModel, on p ranks with m micro-batches.
+/// An order with steps for a model, on p ranks with m micro-batches.
 inline Program makeOrder(int32_t p, int32_t m,
                          const penstock::test::PlacedFamily &family, bool split,
-                         std::vector<double> weights = {}) {
+                         std::vector<double> weights = {},
+                         const std::string &model = kModel) {
   const ByteLmConfig config =
-      *configOfSlice(*ByteLmConfig::parse(kModel), family.slices);
+      *configOfSlice(*ByteLmConfig::parse(model), family.slices);
   Problem problem;
   problem.name = "gradients";
   problem.numRanks = p;
@@ -107,8 +108,9 @@ inline Program makeFamilyProgram(int32_t p, const FamilyCase &family) {
   return program;
 }
 
-/// How the models that come from makeModel are made and found again.
+/// How models are made and found again.
 struct ModelWrapper {
+  MakeModel *make = makeModel;
   std::function<ModelFactory(ModelFactory)> wrap = [](ModelFactory factory) {
     return factory;
   };
@@ -145,7 +147,7 @@ inline std::vector<uint64_t> trainToBits(const Program &program, RunOptions run,
           });
     }
   };
-  auto factory = makeModel(model, text.path);
+  auto factory = wrapper.make(model, text.path);
   EXPECT_TRUE(factory) << factory.message();
   const ModelFactory capturing = [&](const Program &program, int32_t rank) {
     auto made = (*factory)(program, rank);

@@ -468,6 +468,23 @@ TEST_F(RunTool, MemoryThatDoesNotSufficeIsAnError) {
 }
 #endif
 
+TEST_F(RunTool, ByteLmOnGpus) {
+  const std::string gpu = "CUDA_VISIBLE_DEVICES= " PENSTOCK_RUN " ",
+                    file =
+                        write(compile(2)) + " --text=" + path("text") +
+                        " --backend=cuda --check-gradients --model=" + kModel;
+  EXPECT_EQ(shell(gpu + file + ",clip=1"), 2);
+#ifdef PENSTOCK_WITH_GPU_MODEL
+  EXPECT_TRUE(says("penstock-run: byte-lm cannot clip on GPUs"));
+  EXPECT_EQ(shell(gpu + file), 1);
+  EXPECT_TRUE(says("penstock-run: back end 'cuda': cudaGetDeviceCount: "));
+#else
+  EXPECT_TRUE(says("penstock-run: byte-lm is not built in for GPUs; install "
+                   "CUDA with nvcc and cuBLAS, NCCL and GCC, and configure "
+                   "with -DPENSTOCK_ENABLE_CUDA=ON, or use --backend=host"));
+#endif
+}
+
 TEST_F(RunTool, CudaNeedsAGpu) {
   const std::string command = "CUDA_VISIBLE_DEVICES= " PENSTOCK_RUN " " +
                               write(compile(2)) +

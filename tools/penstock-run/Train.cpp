@@ -146,7 +146,10 @@ static Fault load(const Options &options, const Job *job, Inputs &inputs) {
         (description.find(':') == std::string::npos ? ":seed=" : ",seed=") +
         std::to_string(*options.seed);
   Result<ModelFactory> model =
-      none ? makeNullModel() : runtime::makeModel(description, options.text);
+      none ? makeNullModel()
+      : options.backend == "cuda"
+          ? makeGpuModel(description, options.text)
+          : runtime::makeModel(description, options.text);
   if (!model)
     return badInput(model.message());
   inputs.model = std::move(*model);
@@ -246,7 +249,8 @@ Fault run::train(const Options &options, std::stop_token stop, Job *job,
     run.steps = 2; // so that a step too few or too many shows
     Fault fault = supervise(recorder, [&] {
       auto report =
-          checkGradients(program, inputs.description, options.text, run);
+          checkGradients(program, inputs.description, options.text, run,
+                         options.backend == "cuda" ? makeGpuModel : nullptr);
       check = std::move(report.check);
       return report.error;
     });

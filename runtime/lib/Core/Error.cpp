@@ -62,4 +62,14 @@ std::string describeCurrentException() {
   }
 }
 
+Error currentException(ErrorKind kind, std::string_view what) {
+  try {
+    throw;
+  } catch (const ErrorException &error) {
+    return {error.kind, error.what()};
+  } catch (...) {
+    return {kind, std::string(what) + describeCurrentException()};
+  }
+}
+
 } // namespace penstock::runtime

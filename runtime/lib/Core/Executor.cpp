@@ -273,13 +273,17 @@ Error Executor::addQueues() {
 
 /// What needs host work on the queues.
 Error Executor::checkDevice() const {
-  if (!device.issuesWork())
-    return {};
   auto refuse = [&](const std::string &why) {
     return Error{ErrorKind::NotSupported,
                  "rank " + std::to_string(rank) + ": " + why,
                  {rank}};
   };
+  if (!device.issuesWork())
+    return model.needsQueue()
+               ? refuse("the model gives its work to a native queue, which "
+                        "this device does not have; take a model of the host, "
+                        "or a back end with devices 'cuda'")
+               : Error();
   if (!model.issues())
     return refuse("the model computes on the host, but this device needs one "
                   "that gives its work to a native queue; take another model, "
@@ -488,8 +492,9 @@ bool Executor::endStep(int64_t step) {
     try {
       model.endStep();
     } catch (...) {
-      fail(ErrorKind::ModelError,
-           "the model threw: " + describeCurrentException());
+      const Error error =
+          currentException(ErrorKind::ModelError, "the model threw: ");
+      fail(error.kind, error.message);
     }
   } else if (!control.failed()) {
     Error error = transport.check();
@@ -596,8 +601,9 @@ void Executor::runItem(const Item &item, void *nativeQueue) {
       try {
         call(inst, context);
       } catch (...) {
-        return fail(at(i, ErrorKind::ModelError,
-                       "the model threw: " + describeCurrentException()));
+        const Error error =
+            currentException(ErrorKind::ModelError, "the model threw: ");
+        return fail(at(i, error.kind, error.message));
       }
       if (pace > 0 && isAction(inst.op))
         control.sleepUntil(start +

@@ -197,14 +197,17 @@ static Error prepareRank(LocalRank &rank, const Program &program,
   auto fail = [&](ErrorKind kind, const std::string &message) {
     return Error{kind, "rank " + std::to_string(r) + ": " + message, {r}};
   };
+  if (Status status = backend.select(r); !status)
+    return fail(ErrorKind::DeviceError, status.message());
   try {
     auto model = makeModel(program, r);
     if (!model)
       return fail(ErrorKind::BadModel, model.message());
     rank.model = std::move(*model);
   } catch (...) {
-    return fail(ErrorKind::BadModel,
-                "making the model threw: " + describeCurrentException());
+    const Error error =
+        currentException(ErrorKind::BadModel, "making the model threw: ");
+    return fail(error.kind, error.message);
   }
   auto device = backend.makeDevice(r);
   if (!device)

@@ -61,6 +61,11 @@ public:
           std::make_shared<CudaRank>(static_cast<int>(i % numGpus));
   }
 
+  Status select(int32_t rank) override {
+    if (const cudaError_t code = gpus[rank]->bind(); code != cudaSuccess)
+      return Failure{cudaError("cudaSetDevice", code).message};
+    return success();
+  }
   Result<std::unique_ptr<Device>> makeDevice(int32_t rank) override {
     return std::unique_ptr<Device>(
         std::make_unique<CudaDevice>(gpus[rank], options.ncclMemory));

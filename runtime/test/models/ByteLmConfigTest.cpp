@@ -50,6 +50,34 @@ TEST(ByteLmConfig, Clip) {
   EXPECT_EQ(ByteLmConfig::parse(config.str())->clip, 0.5);
 }
 
+TEST(ByteLmConfig, Type) {
+  EXPECT_EQ(ByteLmConfig::parse("byte-lm:type=fp32")->str(),
+            ByteLmConfig().str());
+  const ByteLmConfig config = *ByteLmConfig::parse("byte-lm:type=bf16");
+  EXPECT_EQ(config.type, ElementType::BFloat16);
+  EXPECT_EQ(ByteLmConfig::parse(config.str())->type, ElementType::BFloat16);
+  EXPECT_EQ(errorOf("byte-lm:type=fp16"),
+            "model byte-lm: 'type=fp16' is not fp32 or bf16");
+}
+
+// Activations have half the bytes; beside the parameters there are those that
+// products read.
+TEST(ByteLmConfig, BytesWithBFloat16) {
+  const ByteLmConfig full = *ByteLmConfig::parse("byte-lm"),
+                     half = *ByteLmConfig::parse("byte-lm:type=bf16");
+  for (LayerKind kind :
+       {LayerKind::Embedding, LayerKind::Block, LayerKind::Head}) {
+    const StageBytes f = bytesOf(kind, full), h = bytesOf(kind, half);
+    // The root of the mean square stays.
+    const int64_t rms = kind == LayerKind::Embedding ? 0 : 4 * full.samples;
+    EXPECT_EQ(2 * h.output, f.output);
+    EXPECT_EQ(2 * (h.stash - rms), f.stash - rms);
+    EXPECT_EQ(2 * h.parameters, 3 * f.parameters);
+    EXPECT_EQ(h.gradients, f.gradients);
+    EXPECT_EQ(h.optimizer, f.optimizer);
+  }
+}
+
 TEST(ByteLmConfig, WrongDescriptions) {
   EXPECT_EQ(errorOf("gpt:width=3"),
             "unknown model 'gpt'; the known models are: byte-lm");
@@ -60,9 +88,10 @@ TEST(ByteLmConfig, WrongDescriptions) {
             "model byte-lm: 'width' is not of the form key=value");
   EXPECT_EQ(errorOf("byte-lm:seed=1,"),
             "model byte-lm: '' is not of the form key=value");
-  EXPECT_EQ(errorOf("byte-lm:seed=1,widht=3"),
-            "model byte-lm: 'widht=3' is not known; the keys are width, "
-            "hidden, context, embed, samples, lr, optimizer, clip and seed");
+  EXPECT_EQ(
+      errorOf("byte-lm:seed=1,widht=3"),
+      "model byte-lm: 'widht=3' is not known; the keys are width, "
+      "hidden, context, embed, samples, lr, optimizer, clip, type and seed");
   for (const char *entry : {"width=0", "width=-1", "width=8193", "width=3x",
                             "width=", "width=99999999999"})
     EXPECT_EQ(errorOf(std::string("byte-lm:") + entry),

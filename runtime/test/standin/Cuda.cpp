@@ -1303,6 +1303,7 @@ void World::dropCuda() {
   events.clear();
   graphs.clear();
   execs.clear();
+  blasHandles.clear();
   graveyard.clear();
 }
 
@@ -1330,6 +1331,7 @@ std::string penstock::standin::leaks() {
   line(world.graphs.size(), "graphs");
   line(world.execs.size(), "executable graphs");
   line(world.comms.size(), "communicators");
+  line(world.blasHandles.size(), "handles of cuBLAS");
   line(world.numRegistrations(), "registered buffers");
   return text;
 }

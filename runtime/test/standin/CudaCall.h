@@ -29,7 +29,7 @@ enum CallFlags : unsigned {
 /// `fn(world, lock, thread)` as one call of CUDA.
 template <typename Fn>
 cudaError_t cuda(const char *function, Fn &&fn, unsigned flags = 0) {
-  Call call(function, false, flags & kLooks ? Call::Looks : Call::Acts);
+  Call call(function, Library::Cuda, flags & kLooks ? Call::Looks : Call::Acts);
   cudaError_t error = cudaSuccess;
   if (InsideOperation::current) {
     call.world.find(std::string(InsideOperation::current) + " calls " +

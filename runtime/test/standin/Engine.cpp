@@ -631,7 +631,7 @@ void World::find(std::string finding) {
 // Calls
 //===----------------------------------------------------------------------===//
 
-std::optional<int> World::enter(const char *function, bool isNccl) {
+std::optional<int> World::enter(const char *function, Library library) {
   ++callCount;
   ++callCounts[function];
   std::optional<int> result;
@@ -642,7 +642,9 @@ std::optional<int> World::enter(const char *function, bool isNccl) {
       ++i;
       continue;
     }
-    result = isNccl ? injection.nccl : injection.cuda;
+    result = library == Library::Nccl     ? injection.nccl
+             : library == Library::Cublas ? injection.cublas
+                                          : injection.cuda;
     injected = true;
     injections.erase(injections.begin() + static_cast<ptrdiff_t>(i));
   }
@@ -656,12 +658,12 @@ Lock penstock::standin::enterWorld(World &world) {
   return lock;
 }
 
-Call::Call(const char *function, bool isNccl, Kind kind)
+Call::Call(const char *function, Library library, Kind kind)
     : world(World::get()), lock(enterWorld(world)),
       thread(world.thread(kind == Acts)) {
   if (kind == Acts)
     thread.polls = 0;
-  injected = world.enter(function, isNccl);
+  injected = world.enter(function, library);
 }
 
 Call::~Call() { world.settle(); }
@@ -759,10 +761,11 @@ std::string calls() {
   return text;
 }
 
-static void inject(std::string_view function, uint64_t n, int cuda, int nccl) {
+void inject(std::string_view function, uint64_t n, int cuda, int nccl,
+            int cublas) {
   World &world = World::get();
   Lock lock = enterWorld(world);
-  world.injections.push_back({std::string(function), n, cuda, nccl});
+  world.injections.push_back({std::string(function), n, cuda, nccl, cublas});
 }
 void fail(std::string_view function, uint64_t n, cudaError_t error) {
   inject(function, n, error, ncclUnhandledCudaError);

@@ -494,7 +494,7 @@ thread_local bool injectedNow = false; ///< into the call that runs
 /// `fn(world, lock, thread)` as one call of NCCL.
 template <typename Fn>
 ncclResult_t nccl(const char *function, Fn &&fn, unsigned flags = 0) {
-  Call call(function, true, flags & kLooks ? Call::Looks : Call::Acts);
+  Call call(function, Library::Nccl, flags & kLooks ? Call::Looks : Call::Acts);
   if (group.generation != call.world.generation) {
     group.depth = 0;
     group.clear();

@@ -165,6 +165,7 @@ std::string leaks();
 /// @}
 
 /// \name Calls and injected errors
+/// For cuBLAS see Cublas.h.
 /// @{
 
 /// Calls of a function by name, of all functions without one.

@@ -38,6 +38,9 @@ using OpRef = std::shared_ptr<Op>;
 using ItemRef = std::shared_ptr<Item>;
 using Lock = std::unique_lock<std::mutex>;
 
+/// Whose function is called: that decides what its errors are.
+enum class Library : uint8_t { Cuda, Nccl, Cublas };
+
 /// Something that runs.
 struct Op {
   std::string what; ///< for reports
@@ -156,7 +159,7 @@ public:
   void failDevice(int device, cudaError_t error);
   void find(std::string finding);
   /// Counts a call. The error to return, if one was injected.
-  std::optional<int> enter(const char *function, bool isNccl);
+  std::optional<int> enter(const char *function, Library library);
   /// A thread asked for a state and learned nothing.
   void poll(Thread &thread);
   void reset(const Options &options);
@@ -180,7 +183,7 @@ public:
   struct Injection {
     std::string function;
     uint64_t left;
-    int cuda, nccl;
+    int cuda, nccl, cublas;
   };
   std::vector<Injection> injections;
   bool injected = false;
@@ -235,6 +238,10 @@ public:
                             unsigned flags);
   void dropCuda();
 
+  // --- Cublas.cpp ---------------------------------------------------------
+
+  std::map<const void *, std::shared_ptr<void>> blasHandles;
+
   // --- Nccl.cpp -----------------------------------------------------------
 
   std::vector<ItemRef> active; ///< items that have started and not ended
@@ -284,11 +291,15 @@ private:
 /// test use nothing else.
 Lock enterWorld(World &world);
 
+/// See fail(). For cuBLAS an internal error, unless it says another one.
+void inject(std::string_view function, uint64_t n, int cuda, int nccl,
+            int cublas = 14);
+
 /// One call: holds the lock, counts, and on its end lets run what can.
 class Call {
 public:
   enum Kind : uint8_t { Acts, Looks };
-  Call(const char *function, bool isNccl, Kind kind = Acts);
+  Call(const char *function, Library library, Kind kind = Acts);
   ~Call();
   World &world;
   Lock lock;

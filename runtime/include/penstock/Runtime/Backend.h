@@ -81,6 +81,12 @@ public:
 class Backend {
 public:
   virtual ~Backend() = default;
+  /// The calling thread is about to make the model of the rank, which may want
+  /// memory of the rank's GPU: makes that the current one.
+  virtual Status select(int32_t rank) {
+    (void)rank;
+    return success();
+  }
   virtual Result<std::unique_ptr<Device>> makeDevice(int32_t rank) = 0;
   virtual Result<std::unique_ptr<Transport>> makeTransport(int32_t rank) = 0;
   /// The ranks of this process, ascending.

@@ -11,6 +11,7 @@
 
 #include "penstock/Program/Program.h"
 
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -45,8 +46,19 @@ struct [[nodiscard]] Error {
 std::string pack(const Error &error);
 Error unpackError(std::string_view bytes);
 
+/// An error of a known kind, for models and whatever else can only throw.
+class ErrorException : public std::runtime_error {
+public:
+  explicit ErrorException(const Error &error)
+      : std::runtime_error(error.message), kind(error.kind) {}
+  const ErrorKind kind;
+};
+
 /// The message of the exception that is being handled.
 std::string describeCurrentException();
+/// The exception that is being handled as an error: an ErrorException is what
+/// it says, any other is of this kind, and `what` stands before its message.
+Error currentException(ErrorKind kind, std::string_view what);
 
 } // namespace penstock::runtime
 

@@ -45,6 +45,8 @@ public:
   /// the device, may give their work to the queue of the context and return at
   /// once. Devices with native queues (CUDA streams) need that.
   virtual bool issues() const { return false; }
+  /// Whether it can do nothing else.
+  virtual bool needsQueue() const { return false; }
   /// Whether what these calls have issued may be captured in one step, and run
   /// again for others: all that differs between steps is in memory that
   /// beginStep fills.

@@ -57,6 +57,16 @@ std::string describeModels();
 Result<ModelFactory> makeModel(std::string_view description,
                                const std::string &textPath);
 
+/// The same for a back end whose queues are CUDA streams: the parameters, the
+/// data and the stash of makeModel, on the GPU that is the current one where
+/// the factory is called. With type=bf16 activations and what products read are
+/// bfloat16. Fails when this build cannot do that, or not what is described.
+Result<ModelFactory> makeGpuModel(std::string_view description,
+                                  const std::string &textPath);
+
+/// One of these.
+using MakeModel = Result<ModelFactory>(std::string_view, const std::string &);
+
 /// The described model as a `pipe.model` op of `numLayers` layers, with its
 /// relative costs and its bytes: what a spec needs so that its program suits
 /// the model.
@@ -98,6 +108,8 @@ struct GradientCheck {
   /// Largest difference, relative to the largest value of the parameter that it
   /// is in; NaN when one of the values is.
   double maxRelativeDifference = 0;
+  /// The same of Euclidean norms: of the differences, and of the parameter.
+  double maxNormDifference = 0;
   /// The first difference, in layer order.
   int32_t layer = -1;
   std::string parameter;
@@ -107,13 +119,27 @@ struct GradientCheck {
   /// The program adds up each gradient in the order of the reference, so that
   /// no bit may differ. Else sums of floats may, in their last bits.
   bool exact = true;
-  /// What those may come to, as maxRelativeDifference.
+  /// What those may come to, as maxRelativeDifference or, with `byNorm`, as
+  /// maxNormDifference.
+  double rounding = kRounding;
+  bool byNorm = false;
+
   static constexpr double kRounding = 1e-6;
+  /// On a GPU, where products and sums of rows have orders of their own.
+  static constexpr double kGpuRounding = 1e-5;
+  /// With bfloat16, of norms, times the root of the number of layers. Its 8
+  /// bits make the input of a relu wrong by some 2^-8 of its size, so that of
+  /// about as many inputs the sign is wrong, and with it all of their gradient:
+  /// 2^-4 of its norm. Layers add up as what is random does. That is enough to
+  /// find programs in which a micro-batch is missing or counted twice: they
+  /// miss a whole share.
+  static constexpr double kBFloat16Rounding = 0x1p-4;
 
   bool equal() const { return numDifferent == 0; }
   /// Whether the program trains as the model without a pipeline.
-  bool agrees() const {
-    return exact ? equal() : maxRelativeDifference <= kRounding;
+  bool agrees() const { return exact ? equal() : difference() <= rounding; }
+  double difference() const {
+    return byNorm ? maxNormDifference : maxRelativeDifference;
   }
   /// One sentence, for people.
   std::string describe() const;
@@ -147,10 +173,12 @@ bool sumsInOrder(const Program &program);
 /// optimizer ran once for each. Unless sumsInOrder(), both take the sgd
 /// optimizer: adam would make whole steps of differences in the last bits.
 /// `run.onFinished` is not called. Where the ranks are in several processes,
-/// all get the check of all stages.
+/// all get the check of all stages. With `makeGpu` (makeGpuModel) it makes the
+/// models of the program, which then round otherwise than the reference.
 GradientCheckReport checkGradients(const Program &program,
                                    std::string_view description,
-                                   const std::string &textPath, RunOptions run);
+                                   const std::string &textPath, RunOptions run,
+                                   MakeModel *makeGpu = nullptr);
 
 } // namespace penstock::runtime
 
