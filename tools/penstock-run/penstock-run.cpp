@@ -462,22 +462,21 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
   // Runs, and keeps the trace if there is an error.
   auto supervise = [&](Recorder &recorder, auto &&start) -> Fault {
     std::unique_ptr<Backend> backend;
-    if (job) {
-      auto made = job->makeBackend(numRanks);
-      if (!made) {
-        const Error lost = job->lostPeer();
-        return lost.message == made.message() ? Fault(lost)
-                                              : badInput(made.message());
-      }
-      backend = std::move(*made);
-      run.backend = backend.get();
-    }
-    if (options.backend == "cuda") {
+    const bool isCuda = options.backend == "cuda";
+    if (job || isCuda) {
+      const Status status = job ? job->checkRanks(numRanks) : success();
       CudaOptions cuda;
       cuda.ncclMemory = options.ncclMemory;
-      auto made = makeCudaBackend(numRanks, cuda);
-      if (!made)
-        return Error{ErrorKind::DeviceError, made.message()};
+      auto made = !status   ? status.failure()
+                  : !isCuda ? job->makeBackend(numRanks)
+                  : job     ? makeCudaBackend(*job, numRanks, cuda)
+                            : makeCudaBackend(numRanks, cuda);
+      if (!made) {
+        const Error lost = job ? job->lostPeer() : Error();
+        return lost && lost.message == made.message() ? Fault(lost)
+               : status ? Error{ErrorKind::DeviceError, made.message()}
+                        : badInput(made.message());
+      }
       backend = std::move(*made);
       run.backend = backend.get();
     }
@@ -603,14 +602,9 @@ Fault train(const Options &options, std::stop_token stop, Job *job,
 Fault startJob(const Options &options, std::unique_ptr<Job> &job) {
   const std::string &where = options.rendezvous.where;
   const bool isMpi = options.backend == "mpi";
-  const bool isCuda = options.backend == "cuda";
-  if (!isMpi && !isCuda && options.backend != "host")
+  if (!isMpi && options.backend != "cuda" && options.backend != "host")
     return badInput("back end '" + options.backend +
                     "' is unknown; there are: host, mpi, cuda");
-  if (isCuda && !where.empty())
-    return badInput(
-        "the ranks of --backend=cuda are all in one process so far; "
-        "leave --rendezvous out");
   if (isMpi && !where.empty() && where != "mpi")
     return badInput("the processes of --backend=mpi meet through MPI, not by "
                     "--rendezvous=" +
@@ -704,7 +698,8 @@ static int runTool(int argc, char **argv) {
                  "Where the ranks run: host, on the threads of this "
                  "process or, with --rendezvous, in a process each, connected "
                  "by sockets; mpi, in a process each, started by mpirun; or "
-                 "cuda, on a GPU each, with NCCL")
+                 "cuda, on a GPU each, with NCCL, in this process or, with "
+                 "--rendezvous, in one each")
       ->capture_default_str();
   Rendezvous &rendezvous = options.rendezvous;
   rendezvous.where.clear();
