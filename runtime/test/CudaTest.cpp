@@ -1,11 +1,12 @@
 //===- CudaTest.cpp - Whole runs on streams and NCCL ----------------------===//
 //
-// Without a GPU: see CudaTest.h.
+// Without a GPU: on the stand-in.
 //
 //===----------------------------------------------------------------------===//
 
-#include "CudaTest.h"
 #include "TestPrograms.h"
+#include "conformance/TestBackend.h"
+#include "standin/StandIn.h"
 
 #include <gtest/gtest.h>
 

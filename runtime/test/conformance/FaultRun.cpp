@@ -8,8 +8,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Crew.h"
-#include "TestPrograms.h"
+#include "../Crew.h"
+#include "../TestPrograms.h"
 
 #include "penstock/Program/File.h"
 
