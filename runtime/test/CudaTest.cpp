@@ -717,8 +717,11 @@ TEST_P(CudaInjection, EveryErrorIsTyped) {
       if (report.error) {
         // What the model calls too, it throws.
         EXPECT_TRUE(report.error.kind == ErrorKind::DeviceError ||
-                    (function == "cudaLaunchHostFunc" &&
-                     report.error.kind == ErrorKind::ModelError))
+                    ((function == "cudaLaunchHostFunc" ||
+                      function == "cudaMemcpyAsync") &&
+                     report.error.kind == ErrorKind::ModelError) ||
+                    (function == "cudaMallocHost" &&
+                     report.error.kind == ErrorKind::BadModel))
             << name(report.error.kind) << ": " << report.error.message;
         EXPECT_TRUE(contains(report.error.message, "; ")) // a way out
             << report.error.message;
