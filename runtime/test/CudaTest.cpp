@@ -1,11 +1,12 @@
 //===- CudaTest.cpp - Whole runs on streams and NCCL ----------------------===//
 //
-// Without a GPU: see CudaTest.h.
+// Without a GPU: on the stand-in.
 //
 //===----------------------------------------------------------------------===//
 
-#include "CudaTest.h"
 #include "TestPrograms.h"
+#include "conformance/TestBackend.h"
+#include "standin/StandIn.h"
 
 #include <gtest/gtest.h>
 
@@ -261,12 +262,63 @@ TEST(Cuda, ModelMustIssue) {
   EXPECT_TRUE(runCuda(makeGPipe(2, 1), makeNullModel()));
 }
 
-TEST(Cuda, CannotPace) {
+TEST(Cuda, PaceStretchesActionsAndTransfers) {
+  Program program = makeGPipe(2, 2);
+  for (Stage &stage : program.problem.stages)
+    stage.cost.forward = 2;
+  program.problem.link.latency = 2;
+  for (bool replay : {false, true}) {
+    standin::reset();
+    Recorder recorder(program, 1);
+    RunOptions options;
+    options.pace = 0.002;
+    options.replay = replay;
+    options.recorder = &recorder;
+    EXPECT_EQ(lossesOf(program, 3, {}, options),
+              referenceLosses(program.problem, 3));
+    int forwards = 0, sends = 0;
+    for (int32_t r : {0, 1})
+      for (uint32_t i = 0; i < program.ranks[r].instructions.size(); ++i) {
+        const Instruction &inst = program.ranks[r].instructions[i];
+        if (inst.op != Op::Forward && inst.op != Op::Send)
+          continue;
+        (inst.op == Op::Send ? sends : forwards) += 1;
+        const Stamps &stamps = recorder.stamps(r, 2, i);
+        EXPECT_GE(stamps.ended - stamps.started, 4'000'000) << replay;
+      }
+    EXPECT_EQ(forwards, 4);
+    EXPECT_EQ(sends, 4);
+  }
+}
+
+TEST(Cuda, PacedTransferIsNoHang) {
+  Program program = makeGPipe(2, 1);
+  program.problem.link.latency = 1;
   RunOptions options;
-  options.pace = 1;
+  options.pace = 0.4;
+  options.timeout = 0.15;
+  EXPECT_EQ(lossesOf(program, 1, {}, options),
+            referenceLosses(program.problem, 1));
+}
+
+TEST(CudaFaults, StopEndsAPause) {
+  std::stop_source source;
+  std::atomic<bool> runs = false;
+  RunOptions options;
+  options.pace = 3600;
+  options.stop = source.get_token();
+  Hooks hooks;
+  hooks.onCall = [&](const ActionContext &, Op) { runs = true; };
+  std::thread stopper([&] {
+    while (!runs)
+      std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(20ms);
+    source.request_stop();
+  });
   const Error error =
-      runToError(makeGPipe(2, 1), ErrorKind::NotSupported, {}, options);
-  EXPECT_TRUE(contains(error.message, "this device cannot pace what it runs"));
+      runToError(makeGPipe(2, 1), ErrorKind::Aborted, hooks, options);
+  stopper.join();
+  EXPECT_EQ(error.message, "the run was stopped by its caller");
 }
 
 TEST(Cuda, PostValidationIsNotSupported) {
@@ -665,8 +717,11 @@ TEST_P(CudaInjection, EveryErrorIsTyped) {
       if (report.error) {
         // What the model calls too, it throws.
         EXPECT_TRUE(report.error.kind == ErrorKind::DeviceError ||
-                    (function == "cudaLaunchHostFunc" &&
-                     report.error.kind == ErrorKind::ModelError))
+                    ((function == "cudaLaunchHostFunc" ||
+                      function == "cudaMemcpyAsync") &&
+                     report.error.kind == ErrorKind::ModelError) ||
+                    (function == "cudaMallocHost" &&
+                     report.error.kind == ErrorKind::BadModel))
             << name(report.error.kind) << ": " << report.error.message;
         EXPECT_TRUE(contains(report.error.message, "; ")) // a way out
             << report.error.message;

@@ -5,9 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CudaTest.h"
-#include "FamilyPrograms.h"
+#include "conformance/FamilyPrograms.h"
+#include "conformance/TestBackend.h"
 #include "standin/Cublas.h"
+#include "standin/StandIn.h"
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "JobTest.h"
+#include "conformance/TestBackend.h"
 
 #include <gtest/gtest.h>
 
@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 
@@ -24,7 +25,16 @@ static std::unique_ptr<Job> job;
 Job &test::testJob() { return *job; }
 
 std::unique_ptr<Backend> test::makeTestBackend(int32_t numRanks) {
-  return std::move(*job->makeBackend(numRanks));
+#ifdef PENSTOCK_TEST_CUDA
+  auto backend = makeCudaBackend(*job, numRanks);
+#else
+  auto backend = job->makeBackend(numRanks);
+#endif
+  if (!backend) {
+    std::cerr << backend.message() << "\n";
+    std::_Exit(1);
+  }
+  return std::move(*backend);
 }
 
 #ifndef PENSTOCK_TEST_MPI
@@ -43,13 +53,24 @@ static int startAll(char **argv) {
     if (getppid() != parent)
       _exit(1);
     setenv("RANK", std::to_string(p).c_str(), 1);
+#ifdef PENSTOCK_TEST_CUDA
+    // All may have one GPU, if NCCL takes them for several machines.
+    setenv("NCCL_HOSTID", ("process" + std::to_string(p)).c_str(), 1);
+    for (const auto &[name, value] : {std::pair("NCCL_SOCKET_IFNAME", "lo"),
+                                      {"NCCL_NET", "Socket"},
+                                      {"NCCL_P2P_DISABLE", "1"},
+                                      {"NCCL_SHM_DISABLE", "1"},
+                                      {"NCCL_MAX_CTAS", "2"},
+                                      {"NCCL_RAS_ENABLE", "0"}})
+      setenv(name, value, 0);
+#endif
     execv("/proc/self/exe", argv);
     _exit(1);
   }
   int code = 0, status = 0;
   while (wait(&status) > 0)
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-      code = 1;
+      code = std::max(code, WIFEXITED(status) ? WEXITSTATUS(status) : 1);
   return code;
 }
 
@@ -66,6 +87,14 @@ int main(int argc, char **argv) {
 #else
   if (!std::getenv("PENSTOCK_TEST_PLACE"))
     return startAll(argv);
+#endif
+#ifdef PENSTOCK_TEST_GPU
+  int numGpus = 0;
+  if (const cudaError_t code = cudaGetDeviceCount(&numGpus);
+      code != cudaSuccess || numGpus == 0) {
+    std::cerr << "no GPU (" << cudaGetErrorString(code) << "): skipped\n";
+    return 77;
+  }
 #endif
   testing::InitGoogleTest(&argc, argv);
   auto started = meet();

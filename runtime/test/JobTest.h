@@ -8,13 +8,11 @@
 #define PENSTOCK_RUNTIME_TEST_JOBTEST_H
 
 #include "penstock/Runtime/Job.h"
+#include "penstock/Runtime/Run.h"
 
 namespace penstock::runtime::test {
 
 Job &testJob();
-
-/// A back end for all processes of this job.
-std::unique_ptr<Backend> makeTestBackend(int32_t numRanks);
 
 } // namespace penstock::runtime::test
 

@@ -301,14 +301,18 @@ std::vector<double> referenceLosses(const Problem &problem, int64_t steps) {
 
 std::vector<double> runLosses(const Program &program, int64_t steps,
                               Hooks hooks, RunOptions options) {
+  return runLosses(program, steps, makeTestModel(std::move(hooks)), options);
+}
+
+std::vector<double> runLosses(const Program &program, int64_t steps,
+                              const ModelFactory &model, RunOptions options) {
   std::vector<double> losses;
   options.steps = steps;
   options.onStep = [&](const StepReport &report) {
     EXPECT_EQ(report.step, static_cast<int64_t>(losses.size()));
     losses.push_back(report.loss);
   };
-  const RunReport report =
-      runProgram(program, makeTestModel(std::move(hooks)), options);
+  const RunReport report = runProgram(program, model, options);
   EXPECT_FALSE(report.error) << report.error.message;
   EXPECT_EQ(report.steps, steps);
   return losses;

@@ -56,6 +56,8 @@ std::vector<double> referenceLosses(const Problem &problem, int64_t steps);
 
 /// Runs and returns all losses; expects success.
 std::vector<double> runLosses(const Program &program, int64_t steps,
+                              const ModelFactory &model, RunOptions options);
+std::vector<double> runLosses(const Program &program, int64_t steps,
                               Hooks hooks = {}, RunOptions options = {});
 
 } // namespace penstock::runtime::test

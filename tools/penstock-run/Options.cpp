@@ -22,7 +22,7 @@ std::optional<int> run::parseOptions(int argc, char **argv, Options &options) {
             "Where the ranks run: host, on the threads of this process or, "
             "with --rendezvous, in a process each, connected by sockets; mpi, "
             "in a process each, started by mpirun; or cuda, on a GPU each, "
-            "with NCCL");
+            "with NCCL, in this process or, with --rendezvous, in one each");
   line.text("rendezvous", "env|tcp://HOST:PORT|file://PATH|mpi",
             rendezvous.where,
             "Run one rank in each of several processes, which meet where "

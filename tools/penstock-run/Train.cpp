@@ -169,6 +169,34 @@ static Fault load(const Options &options, const Job *job, Inputs &inputs) {
   return open("profile", options.profile, inputs.profile);
 }
 
+/// The fault, unless it only says that a process of the job is lost.
+static Fault lostOr(Job *job, Fault fault) {
+  const Error lost = job ? job->lostPeer() : Error();
+  return lost && lost.message == fault.message ? Fault(lost) : fault;
+}
+
+/// The back end of one run; null: that of threads.
+static Fault makeBackend(const Options &options, Job *job, int32_t numRanks,
+                         std::unique_ptr<Backend> &backend) {
+  const bool isCuda = options.backend == "cuda";
+  if (!job && !isCuda)
+    return {};
+  const Status status = job ? job->checkRanks(numRanks) : success();
+  if (!status)
+    return lostOr(job, badInput(status.message()));
+  CudaOptions cuda;
+  cuda.ncclMemory = options.ncclMemory;
+  auto made = !isCuda ? job->makeBackend(numRanks)
+              : job   ? makeCudaBackend(*job, numRanks, cuda)
+                      : makeCudaBackend(numRanks, cuda);
+  if (!made)
+    return lostOr(job,
+                  isCuda ? Fault(Error{ErrorKind::DeviceError, made.message()})
+                         : badInput(made.message()));
+  backend = std::move(*made);
+  return {};
+}
+
 Fault run::train(const Options &options, std::stop_token stop, Job *job,
                  JsonObject &json) {
   Inputs inputs;
@@ -203,25 +231,10 @@ Fault run::train(const Options &options, std::stop_token stop, Job *job,
   // Runs, and keeps the trace if there is an error.
   auto supervise = [&](Recorder &recorder, auto &&start) -> Fault {
     std::unique_ptr<Backend> backend;
-    if (job) {
-      auto made = job->makeBackend(numRanks);
-      if (!made) {
-        const Error lost = job->lostPeer();
-        return lost.message == made.message() ? Fault(lost)
-                                              : badInput(made.message());
-      }
-      backend = std::move(*made);
-      run.backend = backend.get();
-    }
-    if (options.backend == "cuda") {
-      CudaOptions cuda;
-      cuda.ncclMemory = options.ncclMemory;
-      auto made = makeCudaBackend(numRanks, cuda);
-      if (!made)
-        return Error{ErrorKind::DeviceError, made.message()};
-      backend = std::move(*made);
-      run.backend = backend.get();
-    }
+    if (Fault fault = makeBackend(options, job, numRanks, backend);
+        fault.code != Fine)
+      return fault;
+    run.backend = backend.get();
     Error error;
     {
       LastResort lastResort([&](const Error &error) {

@@ -20,14 +20,9 @@ using namespace penstock::runtime;
 static Fault startJob(const Options &options, std::unique_ptr<Job> &job) {
   const std::string &where = options.rendezvous.where;
   const bool isMpi = options.backend == "mpi";
-  const bool isCuda = options.backend == "cuda";
-  if (!isMpi && !isCuda && options.backend != "host")
+  if (!isMpi && options.backend != "cuda" && options.backend != "host")
     return badInput("back end '" + options.backend +
                     "' is unknown; there are: host, mpi, cuda");
-  if (isCuda && !where.empty())
-    return badInput(
-        "the ranks of --backend=cuda are all in one process so far; "
-        "leave --rendezvous out");
   if (isMpi && !where.empty() && where != "mpi")
     return badInput("the processes of --backend=mpi meet through MPI, not by "
                     "--rendezvous=" +

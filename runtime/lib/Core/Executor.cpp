@@ -292,9 +292,6 @@ Error Executor::checkDevice() const {
     return refuse("the program has post-validation, which this device does not "
                   "support: the state of a batch is in host memory; compile "
                   "without post_validation");
-  if (pace > 0)
-    return refuse("this device cannot pace what it runs; leave the pace away, "
-                  "or take a back end with devices 'host'");
   return {};
 }
 
@@ -363,6 +360,8 @@ Error Executor::prepare(double secondsPerUnit, bool replays) {
       if (Error error = resolveTransport(item))
         return error;
   }
+  if (pace > 0)
+    pausedSince = std::vector<std::atomic<int64_t>>(items.size());
   resolveWaits();
   if (Error error = prepareValidation())
     return error;
@@ -605,10 +604,14 @@ void Executor::runItem(const Item &item, void *nativeQueue) {
             currentException(ErrorKind::ModelError, "the model threw: ");
         return fail(at(i, error.kind, error.message));
       }
-      if (pace > 0 && isAction(inst.op))
-        control.sleepUntil(start +
-                           toNanoseconds(durationOf(program.problem, inst) *
-                                         item.share * pace));
+      if (pace > 0 && isAction(inst.op)) {
+        const auto time = toNanoseconds(durationOf(program.problem, inst) *
+                                        item.share * pace);
+        if (device.issuesWork())
+          device.pause(nativeQueue, row[i].started, time);
+        else
+          control.sleepUntil(start + time);
+      }
       device.stamp(nativeQueue, row[i].ended, callsEnded);
     }
     break;
@@ -616,7 +619,13 @@ void Executor::runItem(const Item &item, void *nativeQueue) {
     device.stamp(nativeQueue, row[item.first].started, othersStarted);
     if (Error error = transport.run(item.transport, nativeQueue))
       return fail(at(item.first, error.kind, error.message));
-    if (item.pace.count() > 0) {
+    if (item.pace.count() > 0 && device.issuesWork()) {
+      // Counted as calls are, for it is no wait for another rank.
+      std::atomic<int64_t> &since = pausedSince[&item - items.data()];
+      device.stamp(nativeQueue, since, callsStarted);
+      device.pause(nativeQueue, since, item.pace);
+      device.stamp(nativeQueue, since, callsEnded);
+    } else if (item.pace.count() > 0) {
       Working working(*this);
       control.sleepUntil(Clock::now() + item.pace);
     }

@@ -57,8 +57,8 @@ public:
       };
     gpus.resize(numRanks);
     for (size_t i = 0; i < options.localRanks.size(); ++i)
-      gpus[options.localRanks[i]] =
-          std::make_shared<CudaRank>(static_cast<int>(i % numGpus));
+      gpus[options.localRanks[i]] = std::make_shared<CudaRank>(
+          static_cast<int>((options.firstGpu + i) % numGpus));
   }
 
   Status select(int32_t rank) override {
@@ -77,7 +77,7 @@ public:
   std::vector<int32_t> localRanks() const override {
     return options.localRanks;
   }
-  Peers *peers() override { return options.peers; }
+  Peers *peers() override { return options.peers.get(); }
 
 private:
   const int32_t numRanks;

@@ -4,7 +4,8 @@
 
 #include "../Core/BackOff.h"
 
-#include <chrono>
+#include <algorithm>
+#include <thread>
 
 namespace penstock::runtime {
 
@@ -131,33 +132,55 @@ void CudaDevice::wait(unsigned queue, Event event) {
           cudaStreamWaitEvent(queues[queue], events[event], 0));
 }
 
-void CudaDevice::stamp(void *nativeQueue, std::atomic<int64_t> &time,
-                       std::atomic<uint64_t> &count) {
+void CudaDevice::call(cudaHostFn_t function, void *nativeQueue,
+                      const Mark &mark) {
   if (aborted || !fault().empty())
     return;
-  Stamp *stamp = nullptr;
+  Mark *kept = nullptr;
   if (capturing) {
-    stamp = &captured.emplace_back();
+    kept = &captured.emplace_back(mark);
   } else {
-    if (numStamps == stamps.size())
-      stamps.emplace_back();
-    stamp = &stamps[numStamps++];
+    if (numMarks == marks.size())
+      marks.emplace_back();
+    kept = &marks[numMarks++];
+    *kept = mark;
   }
-  *stamp = {this, &time, &count};
   check("cudaLaunchHostFunc",
-        cudaLaunchHostFunc(static_cast<cudaStream_t>(nativeQueue), writeStamp,
-                           stamp));
+        cudaLaunchHostFunc(static_cast<cudaStream_t>(nativeQueue), function,
+                           kept));
+}
+
+void CudaDevice::stamp(void *nativeQueue, std::atomic<int64_t> &time,
+                       std::atomic<uint64_t> &count) {
+  call(writeStamp, nativeQueue, {this, &time, &count});
+}
+
+void CudaDevice::pause(void *nativeQueue, const std::atomic<int64_t> &since,
+                       std::chrono::nanoseconds time) {
+  call(sleep, nativeQueue, {this, nullptr, nullptr, &since, time});
+}
+
+static std::chrono::nanoseconds now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
 }
 
 void CudaDevice::writeStamp(void *data) {
-  const Stamp &stamp = *static_cast<const Stamp *>(data);
+  const Mark &mark = *static_cast<const Mark *>(data);
   // After an abort transfers end without having happened.
-  if (stamp.device->aborted)
+  if (mark.device->aborted)
     return;
-  stamp.time->store(std::chrono::steady_clock::now().time_since_epoch() /
-                        std::chrono::nanoseconds(1),
-                    std::memory_order_release);
-  stamp.count->fetch_add(1);
+  mark.time->store(now().count(), std::memory_order_release);
+  mark.count->fetch_add(1);
+}
+
+void CudaDevice::sleep(void *data) {
+  const Mark &mark = *static_cast<const Mark *>(data);
+  const auto end = std::chrono::nanoseconds(mark.since->load()) + mark.pause;
+  // In pieces, so that an abort is noticed.
+  constexpr std::chrono::nanoseconds piece = std::chrono::milliseconds(2);
+  for (auto left = end - now(); left.count() > 0 && !mark.device->aborted;
+       left = end - now())
+    std::this_thread::sleep_for(std::min(left, piece));
 }
 
 /// Whether all queues are; true when CUDA is broken and they will never be.
@@ -195,7 +218,7 @@ Status CudaDevice::synchronize() {
     if (Error error = rank->checkTransport();
         error && error.kind != ErrorKind::Aborted)
       fail(error.message);
-  numStamps = 0;
+  numMarks = 0;
   if (!failure.empty())
     return Failure{failure};
   if (aborted)

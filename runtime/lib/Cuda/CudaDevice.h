@@ -43,6 +43,8 @@ public:
   void wait(unsigned queue, Event event) override;
   void stamp(void *nativeQueue, std::atomic<int64_t> &time,
              std::atomic<uint64_t> &count) override;
+  void pause(void *nativeQueue, const std::atomic<int64_t> &since,
+             std::chrono::nanoseconds time) override;
   Status synchronize() override;
 
   Status capture(const std::function<void()> &issue) override;
@@ -51,12 +53,17 @@ public:
   void abort() override { aborted = true; }
 
 private:
-  struct Stamp {
+  /// What a host function needs: of a stamp, or of a pause.
+  struct Mark {
     CudaDevice *device;
-    std::atomic<int64_t> *time;
-    std::atomic<uint64_t> *count;
+    std::atomic<int64_t> *time = nullptr;
+    std::atomic<uint64_t> *count = nullptr;
+    const std::atomic<int64_t> *since = nullptr;
+    std::chrono::nanoseconds pause{0};
   };
-  static void CUDART_CB writeStamp(void *stamp);
+  static void CUDART_CB writeStamp(void *mark);
+  static void CUDART_CB sleep(void *mark);
+  void call(cudaHostFn_t function, void *nativeQueue, const Mark &mark);
 
   Result<cudaEvent_t> makeEvent();
   void order(cudaStream_t first, cudaStream_t second, cudaEvent_t event);
@@ -74,8 +81,8 @@ private:
 
   /// Those of the present step, and those of the graph. They stay where they
   /// are, and after the first step there are enough.
-  std::deque<Stamp> stamps, captured;
-  size_t numStamps = 0;
+  std::deque<Mark> marks, captured;
+  size_t numMarks = 0;
 
   bool capturing = false;
   cudaEvent_t forkEvent = nullptr; ///< of captures

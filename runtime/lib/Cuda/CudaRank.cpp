@@ -57,8 +57,10 @@ Error ncclError(std::string_view call, ncclResult_t code, ncclComm_t comm) {
     return {ErrorKind::LostPeer,
             text + "; the process of another rank has ended or failed"};
   text += code == ncclInvalidUsage
-              ? "; ranks of one process need a GPU each, for NCCL refuses two "
-                "of them on one; NCCL_DEBUG=WARN says more"
+              ? "; perhaps two ranks are on one GPU, which NCCL refuses: ranks "
+                "of one process need a GPU each, and so do processes, unless "
+                "each has a host of its own in NCCL_HOSTID; NCCL_DEBUG=WARN "
+                "says more"
               : "; NCCL_DEBUG=WARN says more";
   return {ErrorKind::DeviceError, text};
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 namespace penstock::runtime {
 
@@ -18,6 +19,8 @@ namespace penstock::runtime {
 static constexpr size_t kMaxGroup = 100, kMaxPerPeer = 7;
 /// Of the groups that connect and those of collectives, in messages each way.
 static constexpr size_t kMaxPeers = 32;
+/// How long to wait for word of a process that NCCL misses.
+static constexpr auto kHearsayTime = std::chrono::seconds(1);
 
 NcclTransport::NcclTransport(std::shared_ptr<CudaRank> shared, int32_t number,
                              int32_t numRanks, const CudaOptions &options)
@@ -166,6 +169,19 @@ NcclTransport::exchange(const std::string &own) {
   return options.exchange(rank, own, stop.get_token());
 }
 
+/// Keeps what is wrong with a communicator. Where a process has gone, or has
+/// failed and parted, NCCL knows only that something is wrong: it is the peers
+/// who say who and why, and abort this transport with it.
+Error NcclTransport::fail(std::string_view call, ncclResult_t code,
+                          ncclComm_t comm) {
+  fault = ncclError(call, code, comm);
+  if (options.peers && code != ncclInvalidUsage && code != ncclInvalidArgument)
+    for (const auto end = Clock::now() + kHearsayTime;
+         !aborted && Clock::now() < end;)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return fault;
+}
+
 std::string NcclTransport::agree(const std::string &text) {
   auto all = exchange(text);
   if (!all)
@@ -293,10 +309,10 @@ Error NcclTransport::settle(ncclComm_t comm, std::string_view call,
                             ncclResult_t code) {
   for (unsigned round = 0;; ++round) {
     if (code != ncclSuccess && code != ncclInProgress)
-      return fault = ncclError(call, code, comm);
+      return fail(call, code, comm);
     if (const ncclResult_t asked = ncclCommGetAsyncError(comm, &code);
         asked != ncclSuccess)
-      return fault = ncclError("ncclCommGetAsyncError", asked, comm);
+      return fail("ncclCommGetAsyncError", asked, comm);
     if (code == ncclSuccess)
       return {};
     if (code != ncclInProgress)
@@ -520,7 +536,7 @@ Error NcclTransport::runGroup(std::span<const Message> messages,
   ncclResult_t code = ncclGroupStart();
   std::string_view call = "ncclGroupStart";
   if (code != ncclSuccess)
-    return fault = ncclError(call, code, messages.front().comm->handle);
+    return fail(call, code, messages.front().comm->handle);
   ncclComm_t comm = nullptr;
   for (const Message &message : messages) {
     comm = message.comm->handle;
@@ -539,7 +555,7 @@ Error NcclTransport::runGroup(std::span<const Message> messages,
     call = "ncclGroupEnd";
   }
   if (code != ncclSuccess && code != ncclInProgress)
-    return fault = ncclError(call, code, comm);
+    return fail(call, code, comm);
   // Nothing may come onto the stream before NCCL has put the group there.
   const Comm *settled = nullptr;
   for (const Message &message : messages) {
@@ -640,7 +656,7 @@ Error NcclTransport::check() {
       if (code == ncclSuccess)
         code = state;
       if (code != ncclSuccess && code != ncclInProgress)
-        return fault = ncclError("a transfer", code, comm.handle);
+        return fault ? fault : fail("a transfer", code, comm.handle);
     }
     return fault;
   });

@@ -106,6 +106,7 @@ private:
 
   Error settle(ncclComm_t comm, std::string_view call, ncclResult_t code);
   Error goesOn() const;
+  Error fail(std::string_view call, ncclResult_t code, ncclComm_t comm);
   void abortComms();
 
   const std::shared_ptr<CudaRank> gpu;

@@ -106,8 +106,11 @@ public:
     return "process " + std::to_string(number()) + " of " +
            std::to_string(size()) + ", as mpirun says; they meet through MPI";
   }
+  Status checkRanks(int32_t numRanks) override {
+    return MessageJob::checkRanks(numRanks, "mpirun", "mpirun -n ");
+  }
   Result<std::unique_ptr<Backend>> makeBackend(int32_t numRanks) override {
-    if (Status status = checkRanks(numRanks, "mpirun", "mpirun -n "); !status)
+    if (Status status = checkRanks(numRanks); !status)
       return status.failure();
     MPI_Comm base;
     if (Error error = copyComm(MPI_COMM_WORLD, {}, base))

@@ -23,9 +23,11 @@ public:
     findNeighbours(place.localNumber);
   }
   std::string describe() const override { return description; }
+  Status checkRanks(int32_t numRanks) override {
+    return MessageJob::checkRanks(numRanks, "the launcher", "--world-size=");
+  }
   Result<std::unique_ptr<Backend>> makeBackend(int32_t numRanks) override {
-    if (Status status = checkRanks(numRanks, "the launcher", "--world-size=");
-        !status)
+    if (Status status = checkRanks(numRanks); !status)
       return status.failure();
     return makeProcessBackend([this, run = numRuns++](Meetings &meetings) {
       return std::make_unique<SocketTransport>(static_cast<Mesh &>(messenger()),

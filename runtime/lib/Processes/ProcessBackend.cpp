@@ -49,6 +49,19 @@ std::unique_ptr<Peers> MessageJob::makePeers() {
   return std::make_unique<MessagePeers>(*messages);
 }
 
+ExchangeFn MessageJob::makeExchange() {
+  return [own = std::make_shared<Meetings>(*messages)](
+             int32_t, const std::string &bytes,
+             std::stop_token stop) -> Result<std::vector<std::string>> {
+    std::atomic<bool> aborted = false;
+    std::stop_callback callback(stop, [&] { aborted = true; });
+    auto all = own->gather(bytes, {&aborted});
+    if (!all.empty())
+      return all;
+    return Failure{aborted ? "not all ranks have come" : own->lost().message};
+  };
+}
+
 void MessageJob::findNeighbours(std::optional<int32_t> said) {
   char host[256] = {};
   gethostname(host, sizeof(host) - 1);

@@ -31,14 +31,14 @@ public:
   }
   Error lostPeer() override { return meetings.lost(); }
   std::unique_ptr<Peers> makePeers() override;
+  ExchangeFn makeExchange() override;
 
 protected:
   Messenger &messenger() { return *messages; }
   /// Finds the local number from the names of all machines, unless the launcher
   /// has said it.
   void findNeighbours(std::optional<int32_t> said = {});
-  /// Fails, in all processes alike, when one of them does not have as many
-  /// ranks as there are processes; `launcher` has started those, and `option`
+  /// As Job::checkRanks; `launcher` has started the processes, and `option`
   /// tells it how many to start.
   Status checkRanks(int32_t numRanks, const std::string &launcher,
                     const std::string &option);

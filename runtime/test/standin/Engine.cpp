@@ -11,6 +11,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,6 +30,47 @@ static std::set<long> threadsOfProcess() {
   return ids;
 }
 
+Options penstock::standin::parseOptions(std::string_view text) {
+  Options options;
+  std::istringstream in{std::string(text)};
+  for (std::string word; std::getline(in, word, ',');) {
+    const size_t equal = word.find('=');
+    const std::string name = word.substr(0, equal);
+    const auto number = static_cast<unsigned>(
+        equal == word.npos ? 0 : std::atoll(word.c_str() + equal + 1));
+    if (name == "processes")
+      options.processes = true;
+    else if (name == "shared")
+      options.sharedDevices = true;
+    else if (name == "hang")
+      options.onDeadlock = OnDeadlock::Hang;
+    else if (name == "devices")
+      options.devices = static_cast<int>(number);
+    else if (name == "capacity")
+      options.capacity = number;
+    else if (name == "launchQueue")
+      options.launchQueue = number;
+    else if (name == "seed")
+      options.seed = number;
+    else if (name == "maxDelay")
+      options.maxDelay = number;
+    else {
+      std::fprintf(stderr, "PENSTOCK_STANDIN: '%s' is unknown\n", name.c_str());
+      std::_Exit(2);
+    }
+  }
+  return options;
+}
+
+/// At the end of a process with PENSTOCK_STANDIN.
+static void judge() {
+  const std::string faults = findings() + leaks();
+  if (faults.empty())
+    return;
+  std::fprintf(stderr, "stand-in: %s", faults.c_str());
+  std::_Exit(70);
+}
+
 World &World::get() {
   static World *world = new World; // outlives every thread
   return *world;
@@ -37,6 +79,21 @@ World &World::get() {
 World::World() {
   serviceThreads = threadsOfProcess();
   serviceThreads.erase(systemId());
+  if (const char *text = std::getenv("PENSTOCK_STANDIN")) {
+    options = parseOptions(text);
+    if (const char *list = std::getenv("CUDA_VISIBLE_DEVICES")) {
+      // As CUDA reads it: up to the first that is not there.
+      std::istringstream in(list);
+      for (std::string number; std::getline(in, number, ',');) {
+        const int device = number.empty() ? -1 : std::atoi(number.c_str());
+        if (device < 0 || device >= options.devices)
+          break;
+        visible.push_back(device);
+      }
+      options.devices = static_cast<int>(visible.size());
+    }
+    std::atexit(judge);
+  }
   devices.resize(std::max(options.devices, 1)); // threads always have one
 }
 /// Made before main, while no other thread is there.
@@ -361,6 +418,19 @@ void World::worker() {
   }
 }
 
+Network *World::network() {
+  if (options.processes && !ownNetwork)
+    ownNetwork = new Network({
+        [this] {
+          Lock lock(mutex);
+          serviceThreads.insert(systemId());
+        },
+        [this](std::string_view bytes) { hear(bytes); },
+        [this](const std::string &address) { peerIsGone(address); },
+    });
+  return options.processes ? ownNetwork : nullptr;
+}
+
 //===----------------------------------------------------------------------===//
 // Deadlocks
 //===----------------------------------------------------------------------===//
@@ -371,7 +441,7 @@ static bool isPolling(const World &world, const Thread &t) {
 }
 
 void World::lookForDeadlock() {
-  if (settling || !mayBeDeadlocked())
+  if (settling || options.processes || !mayBeDeadlocked())
     return;
   const unsigned expected = numKnown ? numKnown : options.hostThreads;
   if (expected == 0) {

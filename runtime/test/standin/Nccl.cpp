@@ -9,6 +9,8 @@
 #include "CudaCall.h"
 #include "Reduce.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -201,9 +203,85 @@ static void move(World &world, const Transfer &send, const Transfer &receive) {
     std::memmove(receive.buffer, from, size);
 }
 
+//===----------------------------------------------------------------------===//
+// Other processes
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The first byte of a message. A rank that comes tells the process that made
+/// the id; that tells all where all are. A send brings its data as soon as it
+/// is posted, and ends when the receive has told that it has taken them.
+enum MessageKind : char { Comes, AllAreHere, IsSent, IsTaken };
+} // namespace
+
+static std::string hostName() {
+  if (const char *name = std::getenv("NCCL_HOSTID"))
+    return name;
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+/// About the channel of a transfer, to the other side.
+static void tell(World &world, const Transfer &t, MessageKind kind,
+                 const std::string &rest = {}) {
+  const int rank = t.comm->rank;
+  std::string bytes(1, kind);
+  pack(bytes, t.comm->clique->key);
+  pack(bytes, t.isSend ? rank : t.peer);
+  pack(bytes, t.isSend ? t.peer : rank);
+  pack(bytes, t.number);
+  world.network()->send(
+      t.comm->clique->places[static_cast<size_t>(t.peer)].address,
+      bytes + rest);
+}
+
+/// One whose other end is in another process.
+static bool advanceElsewhere(World &world, Transfer &t) {
+  Channel &channel = channelOf(t);
+  if (t.isSend) {
+    const bool wasSent = std::exchange(t.sent, true);
+    if (!wasSent) {
+      std::string rest;
+      pack(rest, t.count);
+      pack(rest, t.type);
+      if (!world.checkRange(t.buffer, bytesOf(t),
+                            nameOf(t.comm) + ": " + nameOf(t)))
+        setAsyncError(world, t.comm, ncclUnhandledCudaError);
+      else
+        rest.append(static_cast<const char *>(t.buffer), bytesOf(t));
+      tell(world, t, IsSent, rest);
+    }
+    const bool runsAhead =
+        !t.isRendezvous && t.number - channel.received < world.options.capacity;
+    t.done = channel.received > t.number || runsAhead;
+    return t.done || !wasSent;
+  }
+  auto &mail = world.cliques->mail[{t.comm->clique->key, t.peer, t.comm->rank}];
+  const auto found = mail.find(t.number);
+  if (found == mail.end())
+    return false;
+  Transfer send = t;
+  send.isSend = true;
+  send.peer = t.comm->rank;
+  send.count = found->second.count;
+  send.type = found->second.type;
+  const auto *data =
+      reinterpret_cast<const std::byte *>(found->second.data.data());
+  send.staged.assign(data, data + found->second.data.size());
+  send.staged.resize(std::max<size_t>(send.staged.size(), 1));
+  move(world, send, t);
+  mail.erase(found);
+  ++channel.received;
+  tell(world, t, IsTaken);
+  return t.done = true;
+}
+
 static bool advanceTransfer(World &world, Item &item, Transfer &t) {
   if (!isPosted(world, item, t))
     return false;
+  if (t.comm->clique->isElsewhere(t.peer))
+    return advanceElsewhere(world, t);
   Transfer *partner;
   Item *other = partnerOf(t, &partner);
   if (other && isPosted(world, *other, *partner)) {
@@ -347,7 +425,7 @@ bool World::progressItems() {
       progress = true;
       continue;
     }
-    if (options.groups == Groups::Closure) {
+    if (options.groups == Groups::Closure && !options.processes) {
       progress |= advanceClosure(*this, *item);
       continue;
     }
@@ -653,6 +731,7 @@ static ncclResult_t connect(World &world, Lock &lock,
   auto own = std::make_shared<Connecting>();
   for (const Issued &call : calls) {
     if (!call.transfer || call.transfer->peer == call.comm->rank ||
+        call.comm->clique->isElsewhere(call.transfer->peer) ||
         channelOf(*call.transfer).connected)
       continue;
     own->ends.insert({call.comm->clique.get(), call.comm->rank,
@@ -1248,6 +1327,106 @@ static void completeClique(World &world, Clique &clique) {
   ++world.version;
 }
 
+/// Tells the process that made the id that a rank has come. False: it has gone.
+static bool comeTo(World &world, const Joining &j) {
+  Network *network = world.network();
+  const std::string id = j.id.c_str() + sizeof(kMagic) - 1;
+  std::string bytes(1, Comes);
+  pack(bytes, j.id);
+  pack(bytes, j.size);
+  pack(bytes, j.rank);
+  pack(bytes, network->address());
+  pack(bytes, hostName());
+  pack(bytes, world.busOf(j.comm->device));
+  return network->send(id.substr(0, id.find(' ')), bytes);
+}
+
+void World::hear(std::string_view bytes) {
+  Lock lock(mutex);
+  if (!cliques)
+    cliques = std::make_shared<Cliques>();
+  const auto kind = unpack<char>(bytes);
+  const auto key = unpack<std::string>(bytes);
+  auto takePlace = [&] {
+    Place place;
+    place.address = unpack<std::string>(bytes);
+    place.host = unpack<std::string>(bytes);
+    place.bus = unpack<int>(bytes);
+    return place;
+  };
+  switch (kind) {
+  case Comes: {
+    Cliques::Arrivals &arrivals = cliques->arrivals[key];
+    arrivals.size = unpack<int>(bytes);
+    const auto rank = unpack<int>(bytes);
+    arrivals.places[rank] = takePlace();
+    if (arrivals.places.size() < static_cast<size_t>(arrivals.size))
+      break;
+    std::string all(1, AllAreHere);
+    pack(all, key);
+    std::set<std::string> processes;
+    for (const auto &[number, place] : arrivals.places) {
+      pack(all, place.address);
+      pack(all, place.host);
+      pack(all, place.bus);
+      processes.insert(place.address);
+    }
+    cliques->arrivals.erase(key);
+    for (const std::string &process : processes)
+      network()->send(process, all);
+    break;
+  }
+  case AllAreHere: {
+    const auto found = cliques->byId.find(key);
+    if (found == cliques->byId.end() || found->second->isComplete())
+      break;
+    Clique &clique = *found->second;
+    clique.here = network()->address();
+    std::set<std::pair<std::string, int>> devicesOfAll;
+    while (!bytes.empty()) {
+      const Place &place = clique.places.emplace_back(takePlace());
+      if (!devicesOfAll.emplace(place.host, place.bus).second &&
+          !options.sharedDevices)
+        clique.failure = ncclInvalidUsage;
+      // So that this process hears when that one goes.
+      network()->send(place.address, {});
+    }
+    clique.joined = clique.size;
+    completeClique(*this, clique);
+    break;
+  }
+  case IsSent: {
+    const auto source = unpack<int>(bytes), destination = unpack<int>(bytes);
+    const auto number = unpack<uint64_t>(bytes);
+    Cliques::Mail &mail = cliques->mail[{key, source, destination}][number];
+    mail.count = unpack<size_t>(bytes);
+    mail.type = unpack<ncclDataType_t>(bytes);
+    mail.data = bytes;
+    break;
+  }
+  case IsTaken: {
+    const auto source = unpack<int>(bytes), destination = unpack<int>(bytes);
+    if (const auto found = cliques->byId.find(key);
+        found != cliques->byId.end())
+      ++found->second->channels[{source, destination}].received;
+    break;
+  }
+  }
+  ++version;
+  settle();
+}
+
+void World::peerIsGone(const std::string &address) {
+  Lock lock(mutex);
+  for (ncclComm *comm : comms)
+    if (comm->clique &&
+        std::any_of(
+            comm->clique->places.begin(), comm->clique->places.end(),
+            [&](const Place &place) { return place.address == address; }))
+      setAsyncError(*this, comm, ncclRemoteError);
+  settle();
+}
+
 static ncclResult_t join(World &world, Lock &lock,
                          const std::vector<Joining> &joins) {
   ncclResult_t result = ncclSuccess;
@@ -1258,6 +1437,7 @@ static ncclResult_t join(World &world, Lock &lock,
     if (!clique) {
       clique = std::make_shared<Clique>();
       clique->id = world.nextId++;
+      clique->key = j.id;
       clique->size = j.size;
       clique->ranks.resize(static_cast<size_t>(j.size));
       world.cliques->all.push_back(clique);
@@ -1280,6 +1460,9 @@ static ncclResult_t join(World &world, Lock &lock,
     clique->ranks[static_cast<size_t>(j.rank)] = j.comm;
     if (++clique->joined == clique->size)
       completeClique(world, *clique);
+    else if (world.network() && !comeTo(world, j))
+      result = refuse(ncclSystemError,
+                      "the process that has made the unique id is gone");
     blocks |= j.comm->blocking;
     comms.push_back(j.comm);
     ++world.version;
@@ -1427,7 +1610,13 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     if (!id)
       return ncclInvalidArgument;
     std::memset(id, 0, sizeof(*id));
-    const std::string text = kMagic + std::to_string(world.nextId++);
+    std::string text = kMagic;
+    if (Network *network = world.network()) {
+      static uint64_t nextOfAll = 1; // others may still know the old ones
+      text += network->address() + " " + std::to_string(nextOfAll++);
+    } else {
+      text += std::to_string(world.nextId++);
+    }
     std::memcpy(id->internal, text.c_str(), text.size());
     return ncclSuccess;
   });

@@ -32,6 +32,7 @@ struct Transfer {
   size_t layer = 0;          ///< among those to the peer in the item
   size_t batch = 0;          ///< of the plan
   bool isRendezvous = false; ///< whatever the capacity
+  bool sent = false;         ///< to another process
   bool done = false;
   std::vector<std::byte> staged; ///< of a send that ran ahead
 };
@@ -82,9 +83,19 @@ struct Channel {
   bool connected = false;
 };
 
+/// Where a rank is.
+struct Place {
+  std::string address; ///< of its process
+  std::string host;
+  int bus = 0; ///< of its device
+};
+
 /// The ranks of a communicator.
 struct Clique {
   uint64_t id = 0;
+  std::string key;           ///< the unique id
+  std::vector<Place> places; ///< empty: all ranks are in this process
+  std::string here;          ///< the address of this process
   int size = 0, joined = 0;
   ncclResult_t failure = ncclSuccess;
   std::vector<ncclComm *> ranks;
@@ -102,6 +113,10 @@ struct Clique {
   std::map<uint64_t, std::shared_ptr<Split>> splits;
 
   bool isComplete() const { return joined == size; }
+  /// True if the rank, of a complete one, is in another process.
+  bool isElsewhere(int rank) const {
+    return !places.empty() && places[static_cast<size_t>(rank)].address != here;
+  }
 };
 
 /// A group whose host waits for new connections.
@@ -123,6 +138,24 @@ struct World::Cliques {
   std::vector<std::shared_ptr<Clique>> all;
   std::vector<std::shared_ptr<Connecting>> connecting;
   std::map<void *, std::pair<ncclComm *, uintptr_t>> registrations;
+
+  /// \name Between processes
+  /// @{
+  /// Where the ranks are that have come for an id of this process.
+  struct Arrivals {
+    int size = 0;
+    std::map<int, Place> places;
+  };
+  std::map<std::string, Arrivals> arrivals;
+  /// What has come for a channel (key, source, destination), by number.
+  struct Mail {
+    size_t count = 0;
+    ncclDataType_t type = ncclInt8;
+    std::string data;
+  };
+  using ChannelName = std::tuple<std::string, int, int>;
+  std::map<ChannelName, std::map<uint64_t, Mail>> mail;
+  /// @}
 };
 
 } // namespace penstock::standin

@@ -109,6 +109,11 @@ struct Options {
   bool checkPairs = true;
   /// Buffers must be device memory or registered; else ncclInvalidArgument.
   bool checkPointers = true;
+  /// Communicators may have ranks in other processes that run the stand-in.
+  /// Then transfers follow Groups::Documented, or Layered or Plan, first use
+  /// is not modelled between processes, and no deadlock is found: nobody knows
+  /// what the others do.
+  bool processes = false;
   /// Several ranks of a communicator on one device. NCCL 2.28 refuses it.
   bool sharedDevices = false;
   /// Aborting a communicator gives its peers ncclRemoteError.
@@ -137,6 +142,14 @@ struct Options {
 /// still queued does not run. No other thread may be in a call. The kernels
 /// stay.
 void reset(const Options &options = {});
+
+/// The options of a program that does not know of the stand-in, from text such
+/// as "processes,devices=1,capacity=2,hang". Words: processes, shared
+/// (devices), hang; numbers: devices, capacity, launchQueue, seed, maxDelay.
+/// Where the variable PENSTOCK_STANDIN is set, a process starts with its
+/// options, sees the devices in CUDA_VISIBLE_DEVICES, and ends with exit code
+/// 70 where it would have ended with 0 and there are findings or leaks.
+Options parseOptions(std::string_view text);
 
 /// \name What happened
 /// @{

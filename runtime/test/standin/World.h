@@ -14,6 +14,7 @@
 #ifndef PENSTOCK_RUNTIME_TEST_STANDIN_WORLD_H
 #define PENSTOCK_RUNTIME_TEST_STANDIN_WORLD_H
 
+#include "Network.h"
 #include "StandIn.h"
 
 #include <atomic>
@@ -251,6 +252,15 @@ public:
   std::shared_ptr<Cliques> cliques; ///< communicators that are being made
   OpRef &lastOf(Resource *resource);
   size_t numRegistrations() const;
+  /// To the other processes, made when first needed; null: there are none.
+  Network *network();
+  /// From a thread of the network.
+  void hear(std::string_view bytes);
+  void peerIsGone(const std::string &address);
+  /// What tells devices apart, with the name of the machine.
+  int busOf(int device) const {
+    return visible.empty() ? device : visible[static_cast<size_t>(device)];
+  }
   bool progressItems();
   std::string describeItem(const Item &item);
   /// Operations and threads that an item waits for.
@@ -282,6 +292,8 @@ private:
   std::condition_variable taskWake, monitorWake, tasksDone;
   size_t idleWorkers = 0;
   std::set<long> serviceThreads; ///< system ids, of the stand-in's and others
+  std::vector<int> visible;      ///< of CUDA_VISIBLE_DEVICES
+  Network *ownNetwork = nullptr; ///< outlives every thread
   bool hasMonitor = false, monitorWanted = false;
   bool settling = false;
 };

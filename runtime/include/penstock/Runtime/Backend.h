@@ -105,14 +105,16 @@ std::unique_ptr<Backend> makeHostBackend(int32_t numRanks);
 using ExchangeFn = std::function<Result<std::vector<std::string>>(
     int32_t rank, const std::string &own, std::stop_token stop)>;
 
-/// How the back end `cuda` runs.
+/// How the back end `cuda` runs. For one rank in each process of a job see
+/// Job.h.
 struct CudaOptions {
-  /// The ranks of this process, ascending; the i-th is on GPU i modulo their
-  /// number. Empty: all ranks.
+  /// The ranks of this process, ascending; the i-th is on GPU `firstGpu` + i of
+  /// those that the process sees, modulo their number. Empty: all ranks.
   std::vector<int32_t> localRanks;
+  int32_t firstGpu = 0;
   /// How ranks find each other; none: they are all in this process.
   ExchangeFn exchange;
-  Peers *peers = nullptr; ///< the other processes, if there are any
+  std::shared_ptr<Peers> peers; ///< the other processes, if there are any
   /// Seconds that NCCL may take to connect the ranks, or to part.
   double connectTimeout = 120;
   /// Arenas are memory of NCCL and are registered with it, so that transfers

@@ -14,6 +14,7 @@
 #include "penstock/Program/Result.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 
@@ -69,6 +70,13 @@ public:
   /// watchdog has nothing else.
   virtual void stamp(void *nativeQueue, std::atomic<int64_t> &time,
                      std::atomic<uint64_t> &count) = 0;
+  /// Inside work of a device that issues: when the queue gets here, it stands
+  /// still until so much time has passed since `since`, which is as `stamp`
+  /// stores it, or until the device is aborted.
+  virtual void pause(void *nativeQueue, const std::atomic<int64_t> &since,
+                     std::chrono::nanoseconds time) {
+    (void)nativeQueue, (void)since, (void)time;
+  }
   /// Waits until all queues are idle. Fails when the device has failed or was
   /// aborted; then, too, no work runs any more when this returns.
   virtual Status synchronize() = 0;

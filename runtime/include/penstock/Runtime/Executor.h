@@ -164,6 +164,8 @@ private:
   bool hasStepped = false; ///< and the step is not validated yet
   bool isVoid = false;     ///< the present step
   std::vector<Stamps> validationRow;
+  /// When each item began to be paced, on a device that issues.
+  std::vector<std::atomic<int64_t>> pausedSince;
   /// Of calls of the model, and of all else.
   std::atomic<uint64_t> callsStarted = 0, callsEnded = 0;
   std::atomic<uint64_t> othersStarted = 0, othersEnded = 0;

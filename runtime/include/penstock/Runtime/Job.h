@@ -40,8 +40,14 @@ public:
   /// Bytes that process `from` has, for all; none as with gather.
   std::optional<std::string> broadcast(const std::string &bytes, int32_t from);
 
+  /// Fails, in all processes alike, when one of them has not as many ranks as
+  /// there are processes.
+  virtual Status checkRanks(int32_t numRanks) = 0;
   /// For the back end of one run.
   virtual std::unique_ptr<Peers> makePeers() = 0;
+  /// Meetings of one run, apart from all others; rank r is process r. Not to be
+  /// called when the job has ended.
+  virtual ExchangeFn makeExchange() = 0;
   /// Devices `host`, and transfers by what connects the processes: rank r is
   /// process r. Serves one run. Fails when the numbers of ranks and processes
   /// differ.
@@ -55,6 +61,14 @@ public:
   /// job.
   virtual void fail(int code, const Error &fault) = 0;
 };
+
+/// Devices `cuda` and transports `nccl` of one rank in each process of the job,
+/// on the GPU whose number is that of the process on its machine, modulo those
+/// that it sees. `options` says the rest. Serves one run, and ends before the
+/// job does. Fails in all processes alike, when the numbers of ranks and
+/// processes differ or one of them cannot have the back end.
+Result<std::unique_ptr<Backend>> makeCudaBackend(Job &job, int32_t numRanks,
+                                                 CudaOptions options = {});
 
 /// The processes that mpirun has started. Starts MPI, once in a process and
 /// before its threads. Fails when this build has no MPI.

@@ -1,33 +1,37 @@
-//===- CudaTest.h - Tests of CUDA and NCCL without a GPU --------*- C++ -*-===//
+//===- IssuingModel.h - A model of the host on CUDA -------------*- C++ -*-===//
 //
-// For the tests that are linked with the stand-in: there the memory of a device
-// is host memory, and a host model can run as host functions on a stream.
+// Lets tests run code of the host on the streams of a GPU, or of the stand-in
+// for one: as host functions, with copies of what is in the memory of the GPU.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef PENSTOCK_RUNTIME_TEST_CUDATEST_H
-#define PENSTOCK_RUNTIME_TEST_CUDATEST_H
+#ifndef PENSTOCK_RUNTIME_TEST_ISSUINGMODEL_H
+#define PENSTOCK_RUNTIME_TEST_ISSUINGMODEL_H
 
 #include "penstock/Runtime/Run.h"
-#include "standin/StandIn.h"
 
+#include <cuda_runtime.h>
+
+#include <array>
 #include <deque>
 #include <mutex>
 
 namespace penstock::runtime::test {
 
-std::unique_ptr<Backend> makeTestBackend(int32_t numRanks);
-
-/// Inside work: calls the function when the queue gets there.
+/// Inside work: calls the function when the queue gets there. It is kept, for a
+/// graph may call it again.
 void atQueue(void *nativeQueue, std::function<void()> fn);
+/// No graph with such functions is left.
+void forgetGiven();
 
-/// A model of the host as one that issues: each call becomes a host function on
-/// the queue. What such a call throws comes out at the end of the step, and
-/// until then no other call is made.
+/// A model of the host as one that issues: each call becomes copies of its
+/// operands to the host, a host function on the queue, and copies back. What
+/// such a call throws comes out at the end of the step, and until then no other
+/// call is made.
 class IssuingModel final : public Model {
 public:
-  explicit IssuingModel(std::unique_ptr<Model> model)
-      : model(std::move(model)) {}
+  IssuingModel(std::unique_ptr<Model> model, const Problem &problem);
+  ~IssuingModel() override;
   const Model &inner() const { return *model; }
 
   bool issues() const override { return true; }
@@ -72,6 +76,9 @@ private:
   void run(const Call &call);
 
   const std::unique_ptr<Model> model;
+  const Problem problem;
+  /// On the host, for each role of an operand: calls come one after the other.
+  std::array<std::byte *, 4> memory = {};
   std::deque<Call> calls; ///< of the present step, and of the graph
   size_t numCalls = 0;
   std::mutex mutex;
@@ -83,4 +90,4 @@ ModelFactory makeIssuing(ModelFactory factory, bool replays = true);
 
 } // namespace penstock::runtime::test
 
-#endif // PENSTOCK_RUNTIME_TEST_CUDATEST_H
+#endif // PENSTOCK_RUNTIME_TEST_ISSUINGMODEL_H

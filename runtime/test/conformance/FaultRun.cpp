@@ -1,14 +1,15 @@
 //===- FaultRun.cpp - Kills, stops and ends ranks, many times -------------===//
 //
-// Runs penstock-run as eight processes over sockets, does something to one of
-// them at a random moment, and measures how long it takes until every other one
-// has said what it should. Prints a line a promise; exit code 1 if one was
-// broken. The promises: nccl.md, 11.2, P1 to P4.
+// Runs penstock-run as eight processes that meet over sockets, does something
+// to one of them at a random moment, and measures how long it takes until every
+// other one has said what it should. Prints a line a promise; exit code 1 if
+// one was broken. The promises: nccl.md, 11.2, P1 to P4. With --backend=cuda
+// the processes may have one GPU in common, or the stand-in for it.
 //
 //===----------------------------------------------------------------------===//
 
-#include "Crew.h"
-#include "TestPrograms.h"
+#include "../Crew.h"
+#include "../TestPrograms.h"
 
 #include "penstock/Program/File.h"
 
@@ -27,6 +28,7 @@ struct Options {
   int kills = 200, stops = 20, terms = 20, mismatches = 20;
   int processes = 8;
   unsigned seed = 1;
+  std::string run = PENSTOCK_RUN, backend = "host";
   /// Of all limits: on a busy or instrumented machine.
   double patience = 1;
 };
@@ -126,13 +128,15 @@ private:
                               std::to_string(numStarts++);
     for (int p = 0; p < options.processes; ++p) {
       std::vector<std::string> command = {
-          PENSTOCK_RUN,   program(p == other ? 5 : 4),
+          options.run,    program(p == other ? 5 : 4),
           "--model=none", "--steps=1000000",
           "--pace=0.001", place,
           "--rank",       std::to_string(p),
-          "--world-size", std::to_string(options.processes)};
+          "--world-size", std::to_string(options.processes),
+          "--backend",    options.backend};
       command.insert(command.end(), arguments.begin(), arguments.end());
-      crew.start(command);
+      // NCCL takes processes on one GPU for those of several machines.
+      crew.start(command, {{"NCCL_HOSTID", "process" + std::to_string(p)}});
     }
   }
 
@@ -205,6 +209,10 @@ int main(int argc, char **argv) {
       options.mismatches = int(value);
     else if (name == "--processes")
       options.processes = int(value);
+    else if (name == "--run")
+      options.run = text.substr(equal + 1);
+    else if (name == "--backend")
+      options.backend = text.substr(equal + 1);
     else if (name == "--seed")
       options.seed = unsigned(value);
     else if (name == "--patience")
@@ -212,7 +220,8 @@ int main(int argc, char **argv) {
     else {
       std::fprintf(stderr, "usage: FaultRun [--kills=N] [--stops=N] "
                            "[--terms=N] [--mismatches=N] [--processes=N] "
-                           "[--seed=N] [--patience=FACTOR]\n");
+                           "[--seed=N] [--patience=FACTOR] [--run=FILE] "
+                           "[--backend=host|cuda]\n");
       return 2;
     }
   }

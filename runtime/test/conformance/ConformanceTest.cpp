@@ -1,23 +1,18 @@
 //===- ConformanceTest.cpp - What every device and transport promises -----===//
 //
-// One suite for all back ends. It speaks only the interfaces; a back end joins
-// by a line at the end of the file. Where the ranks are in several processes,
-// all of them run each test alike, and what concerns a rank of another process
-// does nothing. Where work issues, what a test wants to run on a queue is
-// issued to it.
+// One suite for all back ends. It speaks only the interfaces; TestBackend.h
+// says what it runs on. Where the ranks are in several processes, all of them
+// run each test alike, and what concerns a rank of another process does
+// nothing. Where work issues, what a test wants to run on a queue is issued to
+// it.
 //
 //===----------------------------------------------------------------------===//
 
-#if defined(PENSTOCK_TEST_JOB)
-#include "JobTest.h"
-#elif defined(PENSTOCK_TEST_CUDA)
-#include "CudaTest.h"
-#endif
-#include "TestPrograms.h"
+#include "../TestPrograms.h"
+#include "TestBackend.h"
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <future>
 #include <stdexcept>
 #include <thread>
@@ -28,16 +23,6 @@ using namespace penstock::runtime::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-#ifndef PENSTOCK_TEST_CUDA
-/// Inside work: calls the function when the queue gets there.
-void atQueue(void *, const std::function<void()> &fn) { fn(); }
-#endif
-
-struct BackendKind {
-  const char *name;
-  std::unique_ptr<Backend> (*make)(int32_t numRanks);
-};
 
 /// An operation that a rank runs, in this process or in another.
 class Running {
@@ -59,12 +44,13 @@ private:
   Transport *transport = nullptr; ///< who may know more of it
 };
 
-class Conformance : public testing::TestWithParam<BackendKind> {
+/// The parameter is the name of the back end.
+class Conformance : public testing::TestWithParam<const char *> {
 protected:
   static constexpr int32_t kNumRanks = 2;
   /// Makes the ranks, each with an arena of 4 KiB and two queues.
   void SetUp() override {
-    backend = GetParam().make(kNumRanks);
+    backend = makeTestBackend(kNumRanks);
     arenas.resize(kNumRanks);
     devices.resize(kNumRanks);
     for (int32_t r : backend->localRanks()) {
@@ -179,13 +165,13 @@ protected:
   }
   void write(int32_t rank, int32_t slot, uint64_t value) {
     if (here(rank))
-      std::memcpy(arenas[rank] + slot * 256, &value, 8);
+      copy(arenas[rank] + slot * 256, &value, 8);
   }
   testing::AssertionResult holds(int32_t rank, int32_t slot,
                                  uint64_t expected) {
     uint64_t value = expected;
     if (here(rank))
-      std::memcpy(&value, arenas[rank] + slot * 256, 8);
+      copy(&value, arenas[rank] + slot * 256, 8);
     if (value == expected)
       return testing::AssertionSuccess();
     return testing::AssertionFailure() << value << ", expected " << expected;
@@ -393,7 +379,7 @@ TEST_P(Conformance, NoSendEndsBeforeItsReceive) {
     write(0, 0, round);
     auto sent = start(0, sends);
     std::this_thread::sleep_for(10ms);
-    EXPECT_FALSE(sent.ended());
+    EXPECT_TRUE(kSendsMayRunAhead || !sent.ended());
     meet();
     auto received = start(1, receives);
     EXPECT_FALSE(received.get());
@@ -428,7 +414,8 @@ TEST_P(Conformance, ChannelMatchesFirstToFirst) {
   EXPECT_FALSE(start(1, first).get());
   EXPECT_FALSE(start(1, second).get());
   meet();
-  EXPECT_FALSE(sent.ended()); // a group ends with its last member
+  // A group ends with its last member.
+  EXPECT_TRUE(kSendsMayRunAhead || !sent.ended());
   meet();
   EXPECT_FALSE(start(1, third).get());
   EXPECT_FALSE(sent.get());
@@ -473,7 +460,7 @@ TEST_P(Conformance, EmptyMessagesMeetToo) {
   const uint32_t receives = group(1, {recv(0, 0, 0, 0)});
   auto sent = start(0, sends);
   std::this_thread::sleep_for(5ms);
-  EXPECT_FALSE(sent.ended());
+  EXPECT_TRUE(kSendsMayRunAhead || !sent.ended());
   meet();
   EXPECT_FALSE(start(1, receives).get());
   EXPECT_FALSE(sent.get());
@@ -575,7 +562,7 @@ TEST_P(Conformance, CollectiveOfOthersIsRefused) {
 TEST_P(Conformance, ConnectComparesPrograms) {
   for (Running &running : connect({{1, 2}, {1, 2}}))
     EXPECT_FALSE(running.get());
-  backend = GetParam().make(kNumRanks);
+  backend = makeTestBackend(kNumRanks);
   makeTransports();
   std::vector<Running> running = connect({{1, 2}, {1, 3}});
   const Error error = faultOf(running);
@@ -585,19 +572,13 @@ TEST_P(Conformance, ConnectComparesPrograms) {
   abortTransports();
 }
 
-#if defined(PENSTOCK_TEST_JOB) || defined(PENSTOCK_TEST_CUDA)
-#ifdef PENSTOCK_TEST_JOB
-constexpr const char *kName = PENSTOCK_TEST_JOB;
-#else
-constexpr const char *kName = "cuda";
-#endif
-INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
-                         testing::Values(BackendKind{kName, makeTestBackend}),
-                         [](const auto &info) { return info.param.name; });
-#else
-INSTANTIATE_TEST_SUITE_P(Backends, Conformance,
-                         testing::Values(BackendKind{"host", makeHostBackend}),
-                         [](const auto &info) { return info.param.name; });
-#endif
+INSTANTIATE_TEST_SUITE_P(Backends, Conformance, testing::Values(kBackendName),
+                         [](const auto &info) { return info.param; });
 
 } // namespace
+
+#if !defined(PENSTOCK_TEST_JOB) && !defined(PENSTOCK_TEST_CUDA)
+std::unique_ptr<Backend> test::makeTestBackend(int32_t numRanks) {
+  return makeHostBackend(numRanks);
+}
+#endif

@@ -1,11 +1,12 @@
-//===- CudaFamiliesTest.cpp - Every family on streams and NCCL ------------===//
+//===- StandInFamiliesTest.cpp - Every family on streams and NCCL ---------===//
 //
-// Without a GPU: see CudaTest.h.
+// In one process, under all rules that the stand-in knows.
 //
 //===----------------------------------------------------------------------===//
 
-#include "CudaTest.h"
+#include "../standin/StandIn.h"
 #include "FamilyPrograms.h"
+#include "TestBackend.h"
 
 using namespace penstock;
 using namespace penstock::runtime;
@@ -27,12 +28,7 @@ protected:
       RunOptions run;
       run.backend = backend.get();
       run.replay = replay;
-      ModelWrapper wrapper;
-      wrapper.wrap = [](ModelFactory factory) { return makeIssuing(factory); };
-      wrapper.unwrap = [](const Model &model) -> const Model & {
-        return dynamic_cast<const IssuingModel &>(model).inner();
-      };
-      bits = trainToBits(program, run, {0, 1, 2, 3}, wrapper);
+      bits = trainToBits(program, run, {0, 1, 2, 3}, {onDevice, inner});
     }
     EXPECT_EQ(standin::findings(), "");
     EXPECT_EQ(standin::leaks(), "");
