@@ -1,13 +1,21 @@
 //===- RuntimeBenchmark.cpp - What the runtime itself costs ---------------===//
 //
 // Whole runs on the host back end with a model that does nothing. An iteration
-// is a step; the counter is the time of one instruction or transfer.
+// is a run of some steps; the counters are the time of one instruction or
+// transfer, and how many there are in a second. `handOver` is what the machine
+// allows: a value to and fro between two threads that look all the time, or
+// that sleep. With fewer cores than threads, and on a busy machine, everything
+// is as slow as sleeping.
 //
 //===----------------------------------------------------------------------===//
 
 #include "penstock/Runtime/Run.h"
 
 #include <benchmark/benchmark.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 using namespace penstock;
 using namespace penstock::runtime;
@@ -66,9 +74,53 @@ void runSteps(benchmark::State &state, const Program &program, double count) {
     seconds += report.seconds;
     steps += report.steps;
   }
-  state.counters["each"] =
-      benchmark::Counter(seconds / (static_cast<double>(steps) * count));
+  count *= static_cast<double>(steps);
+  state.counters["each"] = seconds / count;
+  state.counters["per_second"] = count / seconds;
 }
+
+/// A number to and fro between two threads, by `await(number, target)`.
+template <typename Await>
+void handOver(benchmark::State &state, std::atomic<int> &number,
+              Await &&await) {
+  for (auto _ : state) {
+    number = 0;
+    const auto start = std::chrono::steady_clock::now();
+    std::thread other([&] {
+      for (int i = 1; i < 2 * kPerStep; i += 2) {
+        await(i);
+        number = i + 1;
+        number.notify_one();
+      }
+    });
+    for (int i = 0; i < 2 * kPerStep; i += 2) {
+      await(i);
+      number = i + 1;
+      number.notify_one();
+    }
+    other.join();
+    const std::chrono::duration<double> time =
+        std::chrono::steady_clock::now() - start;
+    state.SetIterationTime(time.count());
+    state.counters["each"] = time.count() / (2 * kPerStep);
+  }
+}
+void handOverSpinning(benchmark::State &state) {
+  std::atomic<int> number;
+  handOver(state, number, [&](int target) {
+    while (number.load() != target)
+      ;
+  });
+}
+void handOverByAtomicWait(benchmark::State &state) {
+  std::atomic<int> number;
+  handOver(state, number, [&](int target) {
+    for (int now; (now = number.load()) != target;)
+      number.wait(now);
+  });
+}
+BENCHMARK(handOverSpinning)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(handOverByAtomicWait)->UseManualTime()->Unit(benchmark::kMillisecond);
 
 /// Actions of one rank, one queue: enqueue, hand-over, records, call.
 void action(benchmark::State &state) {

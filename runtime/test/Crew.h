@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace penstock::runtime::test {
@@ -36,7 +37,11 @@ public:
   };
 
   Crew() = default;
-  Crew(const Crew &) = delete;
+  Crew(Crew &&other) noexcept : members(std::exchange(other.members, {})) {}
+  Crew &operator=(Crew &&other) noexcept {
+    std::swap(members, other.members);
+    return *this;
+  }
   ~Crew() {
     for (size_t m = 0; m < members.size(); ++m)
       signal(m, SIGKILL);

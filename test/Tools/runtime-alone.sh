@@ -25,9 +25,9 @@ cmake --build "$build" -j2
 # FlatBuffers; MPI, CUDA and NCCL where they are.
 foreign=$(ninja -C "$build" -t deps | sed -n 's/^    //p' | sort -u | grep '^/' |
   grep -vF -e "$source/" -e "$build/" | while read -r file; do realpath "$file"; done |
-  grep -vE -e '^/usr/lib/(gcc|llvm)|/(openmpi|mpich|cuda)[^/]*/|/nccl[^/]*\.h$' \
-    -e "^/usr/include/($(uname -m)-[^/]*|c\+\+|asm-generic|linux|flatbuffers)/" \
-    -e '^/usr/include/[a-z]*\.h$' | grep -vx '' || true)
+  grep -vE -e '^/usr/lib/(gcc|llvm[^/]*)|/(openmpi|mpich|cuda)[^/]*/|/nccl[^/]*\.h$' \
+    -e "^/usr/include/($(uname -m)-[^/]*|c\+\+|asm-generic|linux|flatbuffers|arpa|net|netinet|rpc)/" \
+    -e '^/usr/include/[a-z0-9_-]*\.h$' | grep -vx '' || true)
 foreign+=$(ninja -C "$build" -t deps | grep -E 'xxhash|nlohmann|CLI11|/CLI/|[Ee]igen' || true)
 if [ -n "$foreign" ]; then
   printf 'the runtime includes what a node need not have:\n%s\n' "$foreign" >&2

@@ -52,6 +52,9 @@ std::optional<int> run::parseOptions(int argc, char **argv, Options &options) {
   line.flag("check-gradients", options.checkGradients,
             "Compare the gradients and parameters of two steps with the "
             "unpipelined model first");
+  line.flag("check-finite", options.checkFinite,
+            "End with the first forward or backward that computes what is not "
+            "finite, rather than when the loss is not");
   line.text("trace", "FILE", options.trace,
             "Write the last steps as a Chrome trace, for "
             "https://ui.perfetto.dev");

@@ -17,7 +17,7 @@ struct Options {
   double timeout = 30, callTimeout = 600, pace = 0;
   std::optional<uint64_t> seed;
   std::optional<int32_t> printModel;
-  bool checkGradients = false, force = false, json = false;
+  bool checkGradients = false, checkFinite = false, force = false, json = false;
   /// Of ranks in several processes; without `where`: all in this one, or MPI.
   runtime::Rendezvous rendezvous;
   bool replay = false, ncclMemory = false;

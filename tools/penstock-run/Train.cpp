@@ -227,6 +227,7 @@ Fault run::train(const Options &options, std::stop_token stop, Job *job,
   run.timeout = options.timeout;
   run.callTimeout = options.callTimeout;
   run.replay = options.replay;
+  run.checkFinite = options.checkFinite;
   run.stop = stop;
   // Runs, and keeps the trace if there is an error.
   auto supervise = [&](Recorder &recorder, auto &&start) -> Fault {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <string>
 
@@ -131,6 +132,8 @@ Error Executor::resolveAction(uint32_t index) {
       return;
     case Output:
       context.output = *memory;
+      if (!checkedBytes.empty())
+        checkedBytes[index] = bytesOf(program.problem, access.tensor);
       return;
     default:
       context.stash = *memory;
@@ -292,11 +295,18 @@ Error Executor::checkDevice() const {
     return refuse("the program has post-validation, which this device does not "
                   "support: the state of a batch is in host memory; compile "
                   "without post_validation");
+  if (!checkedBytes.empty())
+    return refuse("what this device computes is not in host memory and cannot "
+                  "be checked; leave the check for finite values away, or take "
+                  "a back end with devices 'host'");
   return {};
 }
 
-Error Executor::prepare(double secondsPerUnit, bool replays) {
+Error Executor::prepare(double secondsPerUnit, bool replays,
+                        bool checksFinite) {
   pace = secondsPerUnit;
+  if (checksFinite)
+    checkedBytes.resize(instructions.size());
   if (Error error = checkDevice())
     return error;
   if (replays) {
@@ -604,6 +614,9 @@ void Executor::runItem(const Item &item, void *nativeQueue) {
             currentException(ErrorKind::ModelError, "the model threw: ");
         return fail(at(i, error.kind, error.message));
       }
+      if (!checkedBytes.empty())
+        if (Error error = checkOutput(i))
+          return fail(std::move(error));
       if (pace > 0 && isAction(inst.op)) {
         const auto time = toNanoseconds(durationOf(program.problem, inst) *
                                         item.share * pace);
@@ -636,6 +649,24 @@ void Executor::runItem(const Item &item, void *nativeQueue) {
     device.stamp(nativeQueue, row[item.first].ended, othersEnded);
     break;
   }
+}
+
+/// Whether what an action has left for the next stage is finite.
+Error Executor::checkOutput(uint32_t index) const {
+  const std::byte *output = contexts[index].output;
+  const int64_t numValues =
+      output ? checkedBytes[index] / int64_t(sizeof(float)) : 0;
+  for (int64_t k = 0; k < numValues; ++k) {
+    float value;
+    std::memcpy(&value, output + k * sizeof(value), sizeof(value));
+    if (!std::isfinite(value))
+      return at(index, ErrorKind::NotFinite,
+                "value " + std::to_string(k) + " of what it has computed is " +
+                    (std::isnan(value) ? "not a number" : "infinite") +
+                    ", in step " + std::to_string(recorder.currentStep(rank)) +
+                    "; lower the learning rate or check the input");
+  }
+  return {};
 }
 
 void Executor::call(const Instruction &inst, const ActionContext &context) {

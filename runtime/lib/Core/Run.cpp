@@ -220,7 +220,8 @@ static Error prepareRank(LocalRank &rank, const Program &program,
   rank.executor =
       std::make_unique<Executor>(program, r, *rank.device, *rank.transport,
                                  *rank.model, recorder, control);
-  if (Error error = rank.executor->prepare(options.pace, options.replay))
+  if (Error error = rank.executor->prepare(options.pace, options.replay,
+                                           options.checkFinite))
     return error;
   control.devices.push_back(rank.device.get());
   control.transports.push_back(rank.transport.get());
@@ -230,9 +231,6 @@ static Error prepareRank(LocalRank &rank, const Program &program,
 /// How long the processes of a failed run wait for each other, in seconds: one
 /// of them may be stuck.
 static constexpr double kMeetingTime = 5;
-
-/// How long the ranks of other processes have to say where they are.
-static constexpr double kAnswerTime = 0.2;
 
 /// Brings the states of other processes into the recorder; returns the ranks
 /// that have one.
@@ -424,7 +422,7 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     report.replayFault = ranks.front().executor->replayFault();
     // Of a failed run, too, each process records all ranks that answer.
     if (peers && control.failed())
-      (void)join(recorder, peers->shareStates(kAnswerTime));
+      (void)join(recorder, peers->shareStates(Watchdog::kAnswerTime));
     if (peers)
       peers->stop(control.failed());
   }

@@ -196,9 +196,6 @@ bool Watchdog::isAtWork(uint64_t &progress) const {
   return working || progress != before;
 }
 
-/// How long the ranks of other processes have to say where they are.
-static constexpr double kAnswerTime = 0.2;
-
 std::string Watchdog::describeRanks() const {
   std::vector<int32_t> ranks =
       others.join ? others.join(kAnswerTime) : std::vector<int32_t>();

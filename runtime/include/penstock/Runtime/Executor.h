@@ -58,7 +58,8 @@ public:
   /// program must be well-formed. `pace` stretches every action and transfer to
   /// its cost times so many seconds; 0: as fast as it goes. `replays`: captures
   /// the second step, if that is possible, and replays it from then on.
-  Error prepare(double pace, bool replays = false);
+  /// `checksFinite`: see RunOptions.
+  Error prepare(double pace, bool replays = false, bool checksFinite = false);
 
   /// Issues one step and waits for its end. False when the run has failed.
   bool runStep(int64_t step);
@@ -122,6 +123,7 @@ private:
   void runItem(const Item &item, void *nativeQueue);
   void fail(Error error);
   void call(const Instruction &inst, const ActionContext &context);
+  Error checkOutput(uint32_t index) const;
   Error prepareValidation();
   void reduceState();
   void tryStep(int32_t stage);
@@ -143,6 +145,7 @@ private:
   std::vector<Item> items;
   std::vector<uint32_t> waits;         ///< items, per item
   std::vector<ActionContext> contexts; ///< per instruction
+  std::vector<int64_t> checkedBytes;   ///< of outputs; empty: not checked
   std::vector<int64_t> offsets;        ///< of slots
   std::byte *arena = nullptr;
   Stamps *row = nullptr; ///< of the present step

@@ -40,6 +40,10 @@ struct RunOptions {
   /// Stretches every action to cost times so many seconds, and a transfer to
   /// its link time; 0: as fast as it goes.
   double pace = 0;
+  /// Looks at what every forward and backward leaves for the next stage, as
+  /// values of type float, and ends the run with NotFinite at the first that is
+  /// none; changes no result. Not on devices that issue.
+  bool checkFinite = false;
   /// Captures a step as one graph of the device and replays it, if device and
   /// model can; RunReport::replayFault says why not.
   bool replay = false;

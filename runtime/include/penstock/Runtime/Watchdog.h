@@ -41,6 +41,10 @@ private:
 
 class Watchdog {
 public:
+  /// How many seconds the ranks of other processes have to say where they are.
+  /// Those that are frozen or lost are not waited for.
+  static constexpr double kAnswerTime = 0.4;
+
   /// What is asked about the ranks of other processes.
   struct Others {
     /// Those of which nothing has been heard for so many seconds.
