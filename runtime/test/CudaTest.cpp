@@ -252,6 +252,16 @@ TEST(Cuda, NeedsAGpu) {
                        "the back end 'host'"));
 }
 
+TEST(Cuda, KernelsAreLoadedBeforeTheyAreLaunched) {
+  unsetenv("CUDA_MODULE_LOADING");
+  ASSERT_TRUE(makeCudaBackend(2));
+  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "EAGER");
+  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
+  ASSERT_TRUE(makeCudaBackend(2));
+  EXPECT_STREQ(getenv("CUDA_MODULE_LOADING"), "LAZY");
+  unsetenv("CUDA_MODULE_LOADING");
+}
+
 TEST(Cuda, ModelMustIssue) {
   const RunReport report = runCuda(makeGPipe(2, 1), makeTestModel());
   EXPECT_EQ(report.error.kind, ErrorKind::NotSupported);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <cstdio>
 #include <numeric>
 #include <string>
 
@@ -370,6 +371,12 @@ Error Executor::prepare(double secondsPerUnit, bool replays,
       if (Error error = resolveTransport(item))
         return error;
   }
+  if (device.showsRanges())
+    for (const Item &item : items)
+      names.push_back(describe(instructions[item.first]) +
+                      (item.count > 1
+                           ? " and " + std::to_string(item.count - 1) + " more"
+                           : std::string()));
   if (pace > 0)
     pausedSince = std::vector<std::atomic<int64_t>>(items.size());
   resolveWaits();
@@ -421,7 +428,25 @@ struct Executor::Working {
   Executor &executor;
 };
 
+/// A range of a profiler, while it lives; null: none.
+struct Executor::Range {
+  Range(Device *device, const char *name) : device(device) {
+    if (device)
+      device->beginRange(name);
+  }
+  ~Range() {
+    if (device)
+      device->endRange();
+  }
+  Device *const device;
+};
+
 bool Executor::runStep(int64_t step) {
+  char name[32] = {};
+  if (!names.empty())
+    std::snprintf(name, sizeof(name), "step %lld",
+                  static_cast<long long>(step));
+  const Range range(names.empty() ? nullptr : &device, name);
   inStep = true;
   row = recorder.beginStep(rank, step);
   device.enqueue(0, [this, step](void *) {
@@ -460,9 +485,14 @@ void Executor::issueItems() {
     const int64_t time = now();
     for (uint32_t i = item.first; i < item.first + item.count; ++i)
       row[i].enqueued.store(time, std::memory_order_relaxed);
-    device.enqueue(item.queue, [this, &item](void *nativeQueue) {
-      runItem(item, nativeQueue);
-    });
+    {
+      const size_t number = &item - items.data();
+      const Range range(names.empty() ? nullptr : &device,
+                        names.empty() ? nullptr : names[number].c_str());
+      device.enqueue(item.queue, [this, &item](void *nativeQueue) {
+        runItem(item, nativeQueue);
+      });
+    }
     if (item.records)
       device.record(item.queue, item.event);
   }

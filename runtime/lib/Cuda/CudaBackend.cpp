@@ -5,6 +5,7 @@
 #include "penstock/Runtime/Backend.h"
 
 #include <condition_variable>
+#include <cstdlib>
 #include <numeric>
 
 namespace penstock::runtime {
@@ -89,6 +90,11 @@ private:
 
 Result<std::unique_ptr<Backend>> makeCudaBackend(int32_t numRanks,
                                                  const CudaOptions &options) {
+  // A kernel that is loaded when it is first launched waits for an idle GPU,
+  // and holds CUDA's lock meanwhile. But the GPU is not idle while a transfer
+  // on another stream waits for a rank, which may wait for that very kernel: a
+  // deadlock. CUDA reads this when it starts, with the first call.
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   int numGpus = 0;
   cudaError_t code = cudaGetDeviceCount(&numGpus);
   if (code == cudaSuccess && numGpus == 0)

@@ -4,6 +4,11 @@
 
 #include "../Core/BackOff.h"
 
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#define PENSTOCK_WITH_NVTX
+#endif
+
 #include <algorithm>
 #include <thread>
 
@@ -292,5 +297,20 @@ void CudaDevice::replay() {
   if (aborted)
     rank->abortTransport(); // which could not get in meanwhile
 }
+
+//===----------------------------------------------------------------------===//
+// Ranges
+//===----------------------------------------------------------------------===//
+
+#ifdef PENSTOCK_WITH_NVTX
+// Without a profiler these calls do nothing.
+bool CudaDevice::showsRanges() const { return true; }
+void CudaDevice::beginRange(const char *name) { nvtxRangePushA(name); }
+void CudaDevice::endRange() { nvtxRangePop(); }
+#else
+bool CudaDevice::showsRanges() const { return false; }
+void CudaDevice::beginRange(const char *) {}
+void CudaDevice::endRange() {}
+#endif
 
 } // namespace penstock::runtime

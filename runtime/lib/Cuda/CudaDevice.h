@@ -50,6 +50,10 @@ public:
   Status capture(const std::function<void()> &issue) override;
   void replay() override;
 
+  bool showsRanges() const override;
+  void beginRange(const char *name) override;
+  void endRange() override;
+
   void abort() override { aborted = true; }
 
 private:

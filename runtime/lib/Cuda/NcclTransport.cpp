@@ -175,7 +175,9 @@ NcclTransport::exchange(const std::string &own) {
 Error NcclTransport::fail(std::string_view call, ncclResult_t code,
                           ncclComm_t comm) {
   fault = ncclError(call, code, comm);
-  if (options.peers && code != ncclInvalidUsage && code != ncclInvalidArgument)
+  const bool mayBeOthers = code == ncclRemoteError || code == ncclSystemError ||
+                           code == ncclInternalError;
+  if (options.peers && mayBeOthers)
     for (const auto end = Clock::now() + kHearsayTime;
          !aborted && Clock::now() < end;)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -239,6 +239,8 @@ TEST_P(Conformance, EventOrdersTwoQueues) {
 }
 
 TEST_P(Conformance, EventCoversOnlyWhatWasBefore) {
+  if (kIsGpu)
+    GTEST_SKIP() << "host functions may wait for each other";
   Device &device = ownDevice();
   const Event event = device.addEvent();
   std::promise<void> go;
@@ -379,7 +381,7 @@ TEST_P(Conformance, NoSendEndsBeforeItsReceive) {
     write(0, 0, round);
     auto sent = start(0, sends);
     std::this_thread::sleep_for(10ms);
-    EXPECT_TRUE(kSendsMayRunAhead || !sent.ended());
+    EXPECT_TRUE(kIsGpu || !sent.ended());
     meet();
     auto received = start(1, receives);
     EXPECT_FALSE(received.get());
@@ -415,7 +417,7 @@ TEST_P(Conformance, ChannelMatchesFirstToFirst) {
   EXPECT_FALSE(start(1, second).get());
   meet();
   // A group ends with its last member.
-  EXPECT_TRUE(kSendsMayRunAhead || !sent.ended());
+  EXPECT_TRUE(kIsGpu || !sent.ended());
   meet();
   EXPECT_FALSE(start(1, third).get());
   EXPECT_FALSE(sent.get());
@@ -460,7 +462,7 @@ TEST_P(Conformance, EmptyMessagesMeetToo) {
   const uint32_t receives = group(1, {recv(0, 0, 0, 0)});
   auto sent = start(0, sends);
   std::this_thread::sleep_for(5ms);
-  EXPECT_TRUE(kSendsMayRunAhead || !sent.ended());
+  EXPECT_TRUE(kIsGpu || !sent.ended());
   meet();
   EXPECT_FALSE(start(1, receives).get());
   EXPECT_FALSE(sent.get());
@@ -506,7 +508,7 @@ TEST_P(Conformance, AbortWakesEveryone) {
               here(i % 2) ? ErrorKind::Aborted : ErrorKind::None);
   for (auto &device : devices)
     EXPECT_TRUE(!device || device->synchronize());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 500ms);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kIsGpu ? 10s : 500ms);
 }
 
 TEST_P(Conformance, BarrierHoldsUntilAllAreThere) {

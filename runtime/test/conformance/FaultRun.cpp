@@ -80,9 +80,11 @@ public:
       const int victim = int(random() % options.processes);
       Crew crew;
       start(crew, arguments);
+      // A process that is stopped before all are connected is waited for.
+      const char *const sign = number == SIGSTOP ? "step 1/" : "\n";
       if (!crew.waitUntil(
               [&] {
-                return crew[0].output.find("\n") != std::string::npos ||
+                return crew[0].output.find(sign) != std::string::npos ||
                        crew[0].code >= 0;
               },
               60)) {

@@ -30,11 +30,13 @@ inline constexpr const char *kBackendName = "host";
 /// A new one for all ranks; in a job all processes make theirs alike.
 std::unique_ptr<Backend> makeTestBackend(int32_t numRanks);
 
-/// Whether a send may end before its receive is there, as NCCL's may.
+/// A real GPU. NCCL's sends may end before their receives are there, host
+/// functions of all streams may run one after the other, and an abort takes its
+/// time.
 #ifdef PENSTOCK_TEST_GPU
-inline constexpr bool kSendsMayRunAhead = true;
+inline constexpr bool kIsGpu = true;
 #else
-inline constexpr bool kSendsMayRunAhead = false;
+inline constexpr bool kIsGpu = false;
 #endif
 
 #ifdef PENSTOCK_TEST_CUDA

@@ -96,6 +96,14 @@ public:
   virtual void replay() {}
   /// @}
 
+  /// \name Ranges for a profiler, of the calling thread, one inside the other
+  /// @{
+  virtual bool showsRanges() const { return false; }
+  /// The name is used only now.
+  virtual void beginRange(const char *name) { (void)name; }
+  virtual void endRange() {}
+  /// @}
+
   /// Ends all waits; work that has not started does not run any more, but for
   /// what a native queue has already got. Not during preparation.
   virtual void abort() = 0;

@@ -107,6 +107,7 @@ private:
     double share = 1; ///< of its own time that each action of an overlap takes
   };
   struct Working;
+  struct Range;
 
   Error checkPlace(uint32_t index) const;
   Error resolveAction(uint32_t index);
@@ -167,6 +168,8 @@ private:
   bool hasStepped = false; ///< and the step is not validated yet
   bool isVoid = false;     ///< the present step
   std::vector<Stamps> validationRow;
+  /// Of items, where a profiler may want them.
+  std::vector<std::string> names;
   /// When each item began to be paced, on a device that issues.
   std::vector<std::atomic<int64_t>> pausedSince;
   /// Of calls of the model, and of all else.
