@@ -281,6 +281,35 @@ TEST_F(GpuModel, NothingIsAllocatedOrWaitedForInAStep) {
   }
 }
 
+// Whatever makes itself when it is first used does so before the first step.
+TEST_F(GpuModel, EveryCallIsMadeBeforeTheRun) {
+  for (const std::string &description : {kModel, with("optimizer=sgd")}) {
+    const Program program = makeProgram(description, 1, 2, kGPipe);
+    auto model = (*makeGpuModel(description, text.path))(program, 0);
+    ASSERT_TRUE(model) << model.message();
+    auto onHost = (*makeModel(description, text.path))(program, 0);
+    ASSERT_TRUE(onHost) << onHost.message();
+    EXPECT_GT(standin::numCalls("cublasGemmEx"), 0u);
+    EXPECT_GT(standin::numCalls("cudaLaunchKernel"), 0u);
+    std::vector<float> expected, values;
+    auto addTo = [](std::vector<float> &to) {
+      return [&](const Parameter &parameter) {
+        to.insert(to.end(), parameter.value.begin(), parameter.value.end());
+        to.insert(to.end(), parameter.gradient.begin(),
+                  parameter.gradient.end());
+      };
+    };
+    dynamic_cast<const InspectableModel &>(**model).forEachParameter(
+        0, addTo(values));
+    dynamic_cast<const InspectableModel &>(**onHost).forEachParameter(
+        0, addTo(expected));
+    EXPECT_GT(values.size(), 1000u);
+    EXPECT_EQ(values, expected);
+    model->reset();
+    standin::reset();
+  }
+}
+
 TEST_F(GpuModel, OldWeightsAreNotReplayed) {
   const Program program = makeProgram(kModel, 2, 4, kPipeDream);
   RunOptions run;
@@ -406,12 +435,20 @@ TEST_F(GpuModel, ErrorsOfCublasNameTheCall) {
        "out, or take a newer GPU"}};
   for (const auto &[call, status, expected] : cases) {
     standin::reset();
-    standin::fail(call, 1, status);
+    // In the step, if not with the model.
+    uint64_t before = 0;
+    if (std::string_view(expected).starts_with(":")) {
+      for (int32_t rank : {0, 1})
+        EXPECT_TRUE((*makeGpuModel(kModel, text.path))(program, rank));
+      before = standin::numCalls(call);
+      standin::reset();
+    }
+    standin::fail(call, before + 1, status);
     const Error error = trainToError(program, kModel, ErrorKind::DeviceError);
     EXPECT_NE(error.message.find(expected), std::string::npos) << error.message;
     // The action is named where there is one.
     EXPECT_EQ(error.site.instruction != kNoInstruction,
-              std::string_view(expected).substr(0, 1) == ":")
+              std::string_view(expected).starts_with(":"))
         << error.message;
   }
 }
