@@ -140,6 +140,8 @@ public:
           cublasSetWorkspace(handle, workspace, workspaceBytes));
     stream = queue;
   }
+  /// The queue is about to go.
+  void leave() { stream = nullptr; }
 
   /// c = a b, where c is m x n, and k the other dimension.
   template <typename T>
@@ -239,6 +241,7 @@ public:
     if (std::ranges::count(hasData, true) > 0) {
       dataShape = DataShape(config, parts[0].isHere());
       hostData = memory.pinned<std::byte>(m * dataShape.bytes);
+      std::fill_n(hostData, m * dataShape.bytes, std::byte(0));
       data = memory.device<std::byte>(m * dataShape.bytes);
       if (parts[0].isHere())
         nextPlace.resize(kBytes);
@@ -248,6 +251,7 @@ public:
       losses = memory.pinned<double>(m * n);
     }
     check("cudaDeviceSynchronize", cudaDeviceSynchronize());
+    loadKernels();
   }
   ~GpuByteLm() override { cudaSetDevice(gpu); }
 
@@ -451,6 +455,49 @@ private:
     part.secondMoment = memory.device<float>(part.numValues);
     part.count = memory.device<AdamCount>(1);
     upload(part.count, std::vector<AdamCount>(1));
+  }
+
+  /// Makes each call once, on zeros, and leaves everything as it was. The first
+  /// launch of a kernel may wait for all that is on the GPU, and in a step
+  /// these may be transfers, which wait for others.
+  void loadKernels() {
+    struct Queue {
+      cudaStream_t stream = nullptr;
+      Queue() {
+        check("cudaStreamCreateWithFlags",
+              cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+      }
+      ~Queue() { cudaStreamDestroy(stream); }
+    };
+    GpuMemory operands;
+    const int64_t bytes = int64_t(config.samples) * config.width * sizeof(T);
+    ActionContext context;
+    context.input = operands.device<std::byte>(bytes);
+    context.gradient = operands.device<std::byte>(bytes);
+    context.output = operands.device<std::byte>(bytes);
+    const Queue queue;
+    context.queue = queue.stream;
+    for (size_t s = 0; s < parts.size(); ++s) {
+      Part &part = parts[s];
+      if (!part.isHere())
+        continue;
+      const Layer &last = part.layers.back();
+      context.stage = static_cast<int32_t>(s);
+      context.stash = operands.device<std::byte>(last.stashOffset +
+                                                 bytesOf(last.shape.stash));
+      check("cudaDeviceSynchronize", cudaDeviceSynchronize());
+      forward(context);
+      backward(context);
+      check("cudaMemsetAsync",
+            cudaMemsetAsync(part.gradients, 0, part.numValues * sizeof(float),
+                            queue.stream));
+      update(part, queue.stream); // changes nothing
+      check("cudaStreamSynchronize", cudaStreamSynchronize(queue.stream));
+      if (part.count)
+        upload(part.count, std::vector<AdamCount>(1));
+    }
+    check("cudaDeviceSynchronize", cudaDeviceSynchronize());
+    blas.leave();
   }
 
   /// The windows of a micro-batch, and where each byte is in them.
