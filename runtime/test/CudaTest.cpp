@@ -261,12 +261,20 @@ TEST(Cuda, ModelMustIssue) {
   EXPECT_TRUE(runCuda(makeGPipe(2, 1), makeNullModel()));
 }
 
-TEST(Cuda, CannotPace) {
+TEST(Cuda, CannotPaceOrCheck) {
   RunOptions options;
   options.pace = 1;
-  const Error error =
+  Error error =
       runToError(makeGPipe(2, 1), ErrorKind::NotSupported, {}, options);
   EXPECT_TRUE(contains(error.message, "this device cannot pace what it runs"));
+  options = {};
+  options.checkFinite = true;
+  error = runToError(makeGPipe(2, 1), ErrorKind::NotSupported, {}, options);
+  EXPECT_TRUE(contains(error.message,
+                       "rank 0: what this device computes is not in host "
+                       "memory and cannot be checked; leave the check for "
+                       "finite values away, or take a back end with devices "
+                       "'host'"));
 }
 
 TEST(Cuda, PostValidationIsNotSupported) {
