@@ -331,6 +331,18 @@ TEST(CudaFaults, StopEndsAPause) {
   EXPECT_EQ(error.message, "the run was stopped by its caller");
 }
 
+TEST(Cuda, CannotCheckWhetherFinite) {
+  RunOptions options;
+  options.checkFinite = true;
+  const Error error =
+      runToError(makeGPipe(2, 1), ErrorKind::NotSupported, {}, options);
+  EXPECT_TRUE(contains(error.message,
+                       "rank 0: what this device computes is not in host "
+                       "memory and cannot be checked; leave the check for "
+                       "finite values away, or take a back end with devices "
+                       "'host'"));
+}
+
 TEST(Cuda, PostValidationIsNotSupported) {
   Program program = makeGPipe(2, 1);
   program.problem.postValidation = true;

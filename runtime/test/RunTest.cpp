@@ -102,7 +102,7 @@ TEST(Run, LossesDoNotDependOnDelays) {
       compile(oneForwardOneBackward, makeProblem(4, 6), false);
   const std::vector<double> expected = referenceLosses(program.problem, 3);
   Hooks hooks;
-  for (hooks.delaySeed = 1; hooks.delaySeed <= 20; ++hooks.delaySeed)
+  for (hooks.delaySeed = 1; hooks.delaySeed <= 100; ++hooks.delaySeed)
     EXPECT_EQ(runLosses(program, 3, hooks), expected);
 }
 

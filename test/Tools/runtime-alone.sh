@@ -25,7 +25,7 @@ cmake --build "$build" -j2
 # FlatBuffers; MPI, CUDA and NCCL where they are.
 foreign=$(ninja -C "$build" -t deps | sed -n 's/^    //p' | sort -u | grep '^/' |
   grep -vF -e "$source/" -e "$build/" | while read -r file; do realpath "$file"; done |
-  grep -vE -e '^/usr/lib/(gcc|llvm[^/]*)|/(openmpi|mpich|cuda)[^/]*/|/nccl[^/]*\.h$' \
+  grep -vE -e '^/usr/lib/(gcc|llvm[^/]*/lib/clang)/|/(openmpi|mpich|cuda)[^/]*/|/nccl[^/]*\.h$' \
     -e "^/usr/include/($(uname -m)-[^/]*|c\+\+|asm-generic|linux|flatbuffers|arpa|net|netinet|rpc)/" \
     -e '^/usr/include/[a-z0-9_-]*\.h$' | grep -vx '' || true)
 foreign+=$(ninja -C "$build" -t deps | grep -E 'xxhash|nlohmann|CLI11|/CLI/|[Ee]igen' || true)

@@ -18,7 +18,7 @@ Result<OutputFile> OutputFile::make(const std::string &what,
   std::error_code error;
   for (const std::string &input : {options.file, options.text})
     if (!input.empty() && std::filesystem::equivalent(path, input, error))
-      return Failure{"the " + what + " would overwrite '" + input +
+      return Failure{std::string("the ") + what + " would overwrite '" + input +
                      "'; name another file with --" + what + "=FILE"};
   file.target = std::filesystem::weakly_canonical(path, error);
   file.temporary = file.target;
@@ -28,7 +28,7 @@ Result<OutputFile> OutputFile::make(const std::string &what,
     file.temporary += "." + std::to_string(getpid()) + ".tmp";
   if (file.temporary == file.target ? !is_directory(status) : file.isWritable())
     return file;
-  return Failure{"cannot write the " + what + " to '" + path +
+  return Failure{std::string("cannot write the ") + what + " to '" + path +
                  "'; name a file in a directory that exists"};
 }
 
@@ -43,7 +43,7 @@ Fault OutputFile::write(
   if (!out || error) {
     removeTemporary();
     return {Failed, "bad-output",
-            "cannot write the " + what + " to '" + path +
+            std::string("cannot write the ") + what + " to '" + path +
                 "'; is the disk full?"};
   }
   json.set(what, path);

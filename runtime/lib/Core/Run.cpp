@@ -420,9 +420,12 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     // All ranks count the same.
     report.voidSteps = numVoid[ranks.front().number];
     report.replayFault = ranks.front().executor->replayFault();
-    // Of a failed run, too, each process records all ranks that answer.
+    // Of a failed run the first process records the last step of all ranks that
+    // answer; the others need not wait.
     if (peers && control.failed())
-      (void)join(recorder, peers->shareStates(Watchdog::kAnswerTime));
+      (void)join(recorder, peers->shareStates(ranks.front().number == 0
+                                                  ? Watchdog::kAnswerTime
+                                                  : 0));
     if (peers)
       peers->stop(control.failed());
   }

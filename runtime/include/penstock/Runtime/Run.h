@@ -58,7 +58,8 @@ struct RunOptions {
   /// Ends the run with Aborted.
   std::stop_token stop;
   /// Records here, else in a recorder of the run's own. After a run without
-  /// error it has all ranks, those of other processes too.
+  /// error it has all ranks, those of other processes too; after a failed one
+  /// that of process 0 has the last step of those that still answer.
   Recorder *recorder = nullptr;
   /// Runs there, else on a host back end of the run's own.
   Backend *backend = nullptr;
