@@ -2,6 +2,8 @@
 
 #include "Markup.h"
 
+#include "penstock/Support/Utf8.h"
+
 #include <algorithm>
 #include <charconv>
 
@@ -31,27 +33,16 @@ std::string formatBytes(int64_t bytes) {
 }
 
 /// Length in bytes of the character at the start of `text`, 0 when it is none
-/// that XML allows.
+/// that XML allows: no control character, and not the last two of a plane.
 static size_t characterLength(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80)
-    return lead >= 0x20 && lead != 0x7f ? 1 : 0;
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length)
-    return 0;
-  uint32_t code = lead & (0x7f >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80)
-      return 0;
-    code = code << 6 | (byte(i) & 0x3f);
-  }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code >= 0xd800 && code < 0xe000;
-  return code < kLeast[length] || code > 0x10ffff || surrogate ||
-                 (code & 0xfffe) == 0xfffe
-             ? 0
-             : length;
+  const size_t length = utf8Length(text);
+  const bool isControl = byte(0) < 0x20 || byte(0) == 0x7f;
+  const bool isLast =
+      (length == 3 && byte(0) == 0xef && byte(1) == 0xbf && byte(2) >= 0xbe) ||
+      (length == 4 && (byte(1) & 0x0f) == 0x0f && byte(2) == 0xbf &&
+       byte(3) >= 0xbe);
+  return isControl || isLast ? 0 : length;
 }
 
 std::string escaped(std::string_view text, size_t most) {

@@ -18,17 +18,17 @@ Result<OutputFile> OutputFile::make(const std::string &what,
   std::error_code error;
   for (const std::string &input : {options.file, options.text})
     if (!input.empty() && std::filesystem::equivalent(path, input, error))
-      return Failure{std::string("the ") + what + " would overwrite '" + input +
+      return Failure{"the " + what + " would overwrite '" + input +
                      "'; name another file with --" + what + "=FILE"};
   file.target = std::filesystem::weakly_canonical(path, error);
   file.temporary = file.target;
   // A device or a pipe has nothing to lose and must not be replaced.
   const auto status = std::filesystem::status(file.target, error);
   if (!exists(status) || is_regular_file(status))
-    file.temporary += "." + std::to_string(getpid()) + ".tmp";
+    file.temporary += std::string(".") + std::to_string(getpid()) + ".tmp";
   if (file.temporary == file.target ? !is_directory(status) : file.isWritable())
     return file;
-  return Failure{std::string("cannot write the ") + what + " to '" + path +
+  return Failure{"cannot write the " + what + " to '" + path +
                  "'; name a file in a directory that exists"};
 }
 
@@ -43,7 +43,7 @@ Fault OutputFile::write(
   if (!out || error) {
     removeTemporary();
     return {Failed, "bad-output",
-            std::string("cannot write the ") + what + " to '" + path +
+            "cannot write the " + what + " to '" + path +
                 "'; is the disk full?"};
   }
   json.set(what, path);
