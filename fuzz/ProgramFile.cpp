@@ -8,8 +8,8 @@
 
 #include "Fuzz.h"
 
-#include "penstock/Program/File.h"
 #include "Program_generated.h"
+#include "penstock/Program/File.h"
 
 #include <cstring>
 

@@ -1,8 +1,8 @@
 //===- File.cpp - The program file (.psp) ---------------------------------===//
 
 #include "penstock/Program/File.h"
-#include "penstock/Program/Certificate.h"
 #include "Program_generated.h"
+#include "penstock/Program/Certificate.h"
 #include "penstock/Program/Text.h"
 #include "penstock/Support/Hash.h"
 #include "penstock/Support/Memory.h"

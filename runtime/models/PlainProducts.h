@@ -1,7 +1,7 @@
 //===- PlainProducts.h - Matrix products without a library ------*- C++ -*-===//
 //
-// For machines without Eigen: loops that the compiler can turn into vector
-// instructions, over blocks that stay in registers and in the cache.
+// For machines without Eigen: loops over blocks that stay in registers and in
+// the cache.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,7 +27,10 @@ struct Strided {
 /// of a block of the depth from the first to the last, then the blocks.
 template <typename S>
 void addProduct(Map<S> c, Strided<S> a, Strided<S> b, int64_t depth) {
-  constexpr int64_t kRows = 4, kCols = 32 / sizeof(S), kDepth = 256;
+  // Of the compiler; four rows of two leave registers for the operands.
+  using Vector [[gnu::vector_size(16), gnu::may_alias]] = S;
+  constexpr int64_t kWidth = 16 / sizeof(S);
+  constexpr int64_t kRows = 4, kCols = 2 * kWidth, kDepth = 256;
   alignas(64) S panel[kDepth * kCols]; // of b, one row after the other
   for (int64_t k0 = 0; k0 < depth; k0 += kDepth) {
     const int64_t numTerms = std::min(kDepth, depth - k0);
@@ -38,25 +41,25 @@ void addProduct(Map<S> c, Strided<S> a, Strided<S> b, int64_t depth) {
           panel[k * kCols + j] = j < numCols ? b(k0 + k, j0 + j) : S(0);
       for (int64_t i0 = 0; i0 < c.rows(); i0 += kRows) {
         const int64_t numRows = std::min(kRows, c.rows() - i0);
-        S sums[kRows][kCols] = {};
+        Vector sums[kRows][2] = {};
         // Rows that are not there are the last one once more.
         const int64_t i1 = i0 + std::min<int64_t>(1, numRows - 1),
                       i2 = i0 + std::min<int64_t>(2, numRows - 1),
                       i3 = i0 + numRows - 1;
         for (int64_t k = 0; k < numTerms; ++k) {
-          const S *row = panel + k * kCols;
+          const auto *row = reinterpret_cast<const Vector *>(panel + k * kCols);
           const S a0 = a(i0, k0 + k), a1 = a(i1, k0 + k), a2 = a(i2, k0 + k),
                   a3 = a(i3, k0 + k);
-          for (int64_t j = 0; j < kCols; ++j) {
-            sums[0][j] += a0 * row[j];
-            sums[1][j] += a1 * row[j];
-            sums[2][j] += a2 * row[j];
-            sums[3][j] += a3 * row[j];
+          for (int v = 0; v < 2; ++v) {
+            sums[0][v] += a0 * row[v];
+            sums[1][v] += a1 * row[v];
+            sums[2][v] += a2 * row[v];
+            sums[3][v] += a3 * row[v];
           }
         }
         for (int64_t i = 0; i < numRows; ++i)
           for (int64_t j = 0; j < numCols; ++j)
-            c.row(i0 + i)[j0 + j] += sums[i][j];
+            c.row(i0 + i)[j0 + j] += sums[i][j / kWidth][j % kWidth];
       }
     }
   }

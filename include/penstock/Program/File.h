@@ -25,9 +25,9 @@ inline constexpr uint32_t kProgramFileVersion = 3;
 /// Largest program file: its offsets are 31 bits wide.
 inline constexpr size_t kMaxProgramFileBytes = 2'000'000'000;
 
-/// 128-bit hash (penstock::Hasher) of the canonical content of a program: problem and all
-/// ranks, independent of the file's bytes. Ranks of a job compare it before
-/// the first instruction.
+/// 128-bit hash (penstock::Hasher) of the canonical content of a program:
+/// problem and all ranks, independent of the file's bytes. Ranks of a job
+/// compare it before the first instruction.
 struct ProgramHash {
   uint64_t low = 0, high = 0;
   bool operator==(const ProgramHash &) const = default;
