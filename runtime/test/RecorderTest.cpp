@@ -23,7 +23,7 @@ TEST(Recorder, EveryInstructionHasItsTimesInOrder) {
   Recorder recorder(program, 2);
   RunOptions options;
   options.recorder = &recorder;
-  runLosses(program, 3, {}, options);
+  runLosses(program, 3, Hooks(), options);
   for (int32_t r = 0; r < 3; ++r) {
     EXPECT_EQ(recorder.currentStep(r), 2);
     for (int64_t step : {1, 2})
@@ -68,7 +68,7 @@ TEST(Recorder, StepOfARankForAnotherProcess) {
 
   RunOptions options;
   options.recorder = &here;
-  runLosses(program, 3, {}, options);
+  runLosses(program, 3, Hooks(), options);
   Stamps *row = here.beginStep(1, 3);
   EXPECT_TRUE(here.lastEnded(1).ends_with(" in step 2"));
   row[0].ended = here.stamps(1, 2, 0).ended + 1'000'000'000;
@@ -205,7 +205,7 @@ TEST(Trace, HasEveryInstructionAndAnArrowForEveryTransfer) {
   Recorder recorder(program, 2);
   RunOptions options;
   options.recorder = &recorder;
-  runLosses(program, 3, {}, options);
+  runLosses(program, 3, Hooks(), options);
   std::ostringstream os;
   recorder.writeTrace(os);
   const nlohmann::json trace = nlohmann::json::parse(os.str());
