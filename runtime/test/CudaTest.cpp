@@ -675,6 +675,58 @@ TEST(CudaFaults, LostPeerIsALostPeer) {
       << error.message;
 }
 
+/// Peers that have nothing to say.
+class SilentPeers final : public Peers {
+public:
+  Error listen(Listener, size_t, double) override { return {}; }
+  void post(std::span<const double>) override {}
+  void tell(const Error &) override {}
+  std::vector<int32_t> silentRanks(double) override { return {}; }
+  std::vector<std::string> askStates(double) override { return {}; }
+  void stop(bool) override {}
+  Error lostPeer() override { return {}; }
+  std::vector<std::string> gather(const std::string &, double) override {
+    return {};
+  }
+};
+
+/// NCCL may hear first that a process is gone, but it does not know which.
+TEST(CudaFaults, PeersHaveTimeToSayWhoIsLost) {
+  CudaOptions cuda;
+  cuda.peers = std::make_shared<SilentPeers>();
+  const auto backend = std::move(*makeCudaBackend(2, cuda));
+  std::vector<std::unique_ptr<Transport>> transports;
+  const Instruction ends[] = {
+      transfer(Op::Send, Payload::Activation, 0, 0, 1, 0, 0),
+      transfer(Op::Recv, Payload::Activation, 0, 0, 0, 0, 0)};
+  for (int32_t r : {0, 1}) {
+    transports.push_back(std::move(*backend->makeTransport(r)));
+    const Transfer member{&ends[r], nullptr};
+    ASSERT_TRUE(transports[r]->addGroup({&member, 1}));
+  }
+  standin::runThreads(2, [&](int r) {
+    EXPECT_FALSE(transports[r]->connect({1, 2}));
+  });
+  std::atomic<bool> said = false;
+  standin::fail("ncclCommGetAsyncError", 1, ncclRemoteError);
+  std::thread peers([&] {
+    std::this_thread::sleep_for(50ms);
+    said = true;
+    transports[0]->abort();
+  });
+  EXPECT_EQ(transports[0]->check().kind, ErrorKind::LostPeer);
+  EXPECT_TRUE(said);
+  peers.join();
+  // Nobody says anything.
+  standin::fail("ncclCommGetAsyncError", 1, ncclRemoteError);
+  const Error error = transports[1]->check();
+  EXPECT_EQ(error.kind, ErrorKind::LostPeer);
+  EXPECT_TRUE(contains(error.message, "the process of another rank has ended "
+                                      "or failed"))
+      << error.message;
+  transports[1]->abort();
+}
+
 /// Every call of every function once fails, the first few, one in the middle
 /// and the last.
 class CudaInjection : public testing::TestWithParam<bool> {};

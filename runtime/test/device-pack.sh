@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# device-pack.sh BIN FOLDER: collects what device.sh needs on a machine that has
+# device-pack.sh BIN FOLDER [KEYS]: collects what device.sh needs on a machine that has
 # CUDA, NCCL, CMake and a compiler, but neither MLIR nor the libraries of a
 # distribution: headers of FlatBuffers, sources of GoogleTest, and programs, which
-# WriteFamilies in BIN writes. A few MiB.
+# WriteFamilies in BIN writes. A few MiB. KEYS are those of the larger model, in bf16
+# where this build knows that.
 set -euo pipefail
 bin=$1 out=$2
-# Weights of about 1.7 GB, in bf16 where this build knows that.
-large=width=4096,hidden=16384,context=8,embed=64,samples=256,lr=0.0001
+large=${3:-width=4096,hidden=12288,context=8,embed=64,samples=256,lr=0.0001} # 1.8 GB of weights
 
 rm -rf "$out"
 mkdir -p "$out/include" "$out/families"
