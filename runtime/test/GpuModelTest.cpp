@@ -183,7 +183,7 @@ protected:
 
 TEST_F(GpuModel, Sizes) {
   for (const char *sizes :
-       {"byte-lm", "byte-lm:type=bf16", "byte-lm:type=bf16,samples=4",
+       {"byte-lm:samples=16", "byte-lm:type=bf16,samples=16",
         "byte-lm:width=24,hidden=40,context=3,embed=5,samples=10",
         "byte-lm:width=7,hidden=130,context=1,embed=1,samples=3",
         "byte-lm:width=1,hidden=1,context=2,embed=3,samples=1",
@@ -476,7 +476,7 @@ TEST_F(GpuModel, AnErrorAtEachCall) {
   const Program program = makeSmall(2);
   for (bool replay : {false, true}) {
     bool failed = true;
-    for (uint64_t n = 1; failed; n += n < 40 ? 1 : 13) {
+    for (uint64_t n = 1; failed; n += n < 40 ? 1 : 31) {
       standin::reset();
       standin::failAny(n, cudaErrorUnknown, ncclSystemError);
       RunOptions run;
