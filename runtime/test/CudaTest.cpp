@@ -683,6 +683,7 @@ public:
   void tell(const Error &) override {}
   std::vector<int32_t> silentRanks(double) override { return {}; }
   std::vector<std::string> askStates(double) override { return {}; }
+  std::vector<std::string> shareStates(double) override { return {}; }
   void stop(bool) override {}
   Error lostPeer() override { return {}; }
   std::vector<std::string> gather(const std::string &, double) override {

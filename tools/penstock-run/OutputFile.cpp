@@ -25,7 +25,7 @@ Result<OutputFile> OutputFile::make(const std::string &what,
   // A device or a pipe has nothing to lose and must not be replaced.
   const auto status = std::filesystem::status(file.target, error);
   if (!exists(status) || is_regular_file(status))
-    file.temporary += std::string(".") + std::to_string(getpid()) + ".tmp";
+    file.temporary.concat(".").concat(std::to_string(getpid())).concat(".tmp");
   if (file.temporary == file.target ? !is_directory(status) : file.isWritable())
     return file;
   return Failure{"cannot write the " + what + " to '" + path +
