@@ -398,7 +398,7 @@ LogicalResult Extraction::dealModel() {
   if (failed(layers))
     return failure();
   Result<std::vector<Stage>> stages =
-      dealLayers(*layers, problem().numStages());
+      dealLayers(*layers, problem().numStages(), problem().placement);
   if (!stages)
     return fail() << "layers of model " << schedule.getModelAttr() << ": "
                   << stages.message();
