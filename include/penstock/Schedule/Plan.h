@@ -12,6 +12,7 @@
 
 #include "penstock/Program/Result.h"
 
+#include <string>
 #include <string_view>
 
 namespace penstock {
@@ -21,6 +22,7 @@ struct EqualStages {
   int32_t numRanks = 1;
   int32_t chunks = 1;  ///< stages on every rank, of the families that take any
   StageCost cost = {}; ///< of one stage and one micro-batch
+  double overlap = 0;  ///< as Problem has it
 };
 
 /// The closed form of a family's bubble: the part of the span in which the
@@ -30,7 +32,8 @@ struct BubbleForm {
   double perMicrobatch = 0; ///< for every micro-batch
   double perMissing = 0;    ///< for every micro-batch fewer than ranks
   int32_t numRanks = 1;
-  double work = 0; ///< of a rank, for every micro-batch
+  /// Of the busiest rank: for every micro-batch, and whatever m is.
+  double work = 0, fixedWork = 0;
   /// The m for which it holds: multiples of `multiple` from `first` to `last`.
   int32_t first = 1, multiple = 1, last = kMaxMicrobatches;
 
@@ -68,6 +71,10 @@ Result<int32_t> leastMicrobatches(std::string_view family,
 /// values that do, and where there are more than kMaxMicrobatches.
 Result<int32_t> microbatchesOf(int64_t globalBatch, int64_t replicas,
                                int64_t size);
+
+/// "a" or "a or b": the divisors of n that are nearest to x, from below and
+/// from above; both are at least 1, and n at most 2^40.
+std::string nearestDivisors(int64_t n, int64_t x);
 
 } // namespace penstock
 
