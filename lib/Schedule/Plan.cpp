@@ -249,7 +249,9 @@ Result<int32_t> leastMicrobatches(std::string_view family,
 // Batches
 //===----------------------------------------------------------------------===//
 
-std::string nearestDivisors(int64_t n, int64_t x) {
+/// "a" or "a or b": the divisors of n that are nearest to x, from below and
+/// from above.
+static std::string nearestDivisors(int64_t n, int64_t x) {
   int64_t below = 1, above = n;
   auto consider = [&](int64_t d) {
     if (d <= x)

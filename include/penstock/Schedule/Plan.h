@@ -12,7 +12,6 @@
 
 #include "penstock/Program/Result.h"
 
-#include <string>
 #include <string_view>
 
 namespace penstock {
@@ -71,10 +70,6 @@ Result<int32_t> leastMicrobatches(std::string_view family,
 /// values that do, and where there are more than kMaxMicrobatches.
 Result<int32_t> microbatchesOf(int64_t globalBatch, int64_t replicas,
                                int64_t size);
-
-/// "a" or "a or b": the divisors of n that are nearest to x, from below and
-/// from above; both are at least 1, and n at most 2^40.
-std::string nearestDivisors(int64_t n, int64_t x);
 
 } // namespace penstock
 

@@ -93,6 +93,9 @@ int32_t interleavedGroup(int32_t numRanks, int32_t numMicrobatches);
 
 /// Replaces every B by I directly followed by W. What waited for B waits for W.
 void splitBackward(Program &order);
+/// Whether on every stage the F of a micro-batch's slices ascend and their B,
+/// or I, descend, as causal attention needs. The order must be complete.
+bool keepsSliceOrder(const Program &order);
 /// Appends the optimizer step to every rank that has none.
 void appendSteps(Program &order);
 
