@@ -33,6 +33,7 @@ public:
     }
     seen.assign(numPairs, {kAbsent, kAbsent, kAbsent, kAbsent});
     findSums();
+    findPlaces();
     for (int32_t r = 0; r < problem.numRanks; ++r) {
       const auto &insts = program.ranks[r].instructions;
       lastLoss = kAbsent;
@@ -145,6 +146,22 @@ private:
     }
   }
 
+  /// Sorts the entries of the placement by their ranks.
+  void findPlaces() {
+    firstPlace.assign(static_cast<size_t>(problem.numRanks) + 1, 0);
+    for (int32_t rank : problem.placement)
+      ++firstPlace[rank + 1];
+    for (size_t r = 1; r < firstPlace.size(); ++r)
+      firstPlace[r] += firstPlace[r - 1];
+    std::vector<uint32_t> next = firstPlace;
+    places.resize(problem.placement.size());
+    for (uint32_t k = 0; k < places.size(); ++k)
+      places[next[problem.placement[k]]++] = k;
+  }
+  std::pair<uint32_t, uint32_t> placesOn(int32_t rank) const {
+    return {firstPlace[rank], firstPlace[rank + 1]};
+  }
+
   static bool usesParameters(Op op) {
     return op == Op::Step || op == Op::AllReduce || op == Op::ReduceTied ||
            op == Op::ReduceGrad || op == Op::Unshard || op == Op::Reshard;
@@ -178,11 +195,11 @@ private:
       uses.first = site;
       uses.seen.assign(problem.placement.size(), 0);
     }
-    const auto numStages = static_cast<size_t>(problem.numStages());
-    const size_t first = inst.stage < 0 ? 0 : static_cast<size_t>(inst.stage);
-    for (size_t k = first; k < problem.placement.size();
-         k += inst.stage < 0 ? 1 : numStages)
-      if (problem.placement[k] == site.rank)
+    const auto [begin, end] = placesOn(site.rank);
+    for (size_t at = begin; at < end; ++at)
+      if (const uint32_t k = places[at];
+          inst.stage < 0 ||
+          static_cast<int32_t>(k) % problem.numStages() == inst.stage)
         uses.seen[k] = 1;
   }
 
@@ -462,6 +479,7 @@ private:
   Findings &warnings;
   std::vector<Entry> seen;
   Uses steps, reductions;
+  std::vector<uint32_t> firstPlace, places; ///< the placement, by ranks
   const std::vector<GradientSum> sums;
   std::vector<std::vector<uint8_t>> sumSeen;   ///< of each rank of each sum
   std::vector<int32_t> sumOfCopies, sumOfTied; ///< of each stage, or -1

@@ -56,10 +56,13 @@ std::vector<int64_t> stashesAlive(const Program &program) {
     const std::vector<LiveRange> &ranges =
         finder.run(rank.instructions, [](uint32_t, const Access &, int32_t) {});
     for (const LiveRange &range : ranges)
-      ends.emplace_back(range.end, range.stage);
+      if (range.kind == TensorKind::Stash)
+        ends.emplace_back(range.end, range.stage);
     std::sort(ends.begin(), ends.end());
     auto ended = ends.begin();
     for (const LiveRange &range : ranges) {
+      if (range.kind != TensorKind::Stash)
+        continue;
       for (; ended->first <= range.first; ++ended)
         --now[ended->second];
       most[range.stage] = std::max(most[range.stage], ++now[range.stage]);

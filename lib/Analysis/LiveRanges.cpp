@@ -2,6 +2,9 @@
 
 #include "penstock/Analysis/LiveRanges.h"
 
+#include <algorithm>
+#include <unordered_map>
+
 namespace penstock {
 
 void LiveRangeFinder::clear(size_t listSize) {
@@ -10,6 +13,32 @@ void LiveRangeFinder::clear(size_t listSize) {
   touched.clear();
   current.clear(listSize);
   ranges.clear();
+}
+
+std::vector<uint8_t> droppedStashes(const Problem &problem,
+                                    std::span<const Instruction> list) {
+  std::vector<uint8_t> dropped;
+  if (std::none_of(list.begin(), list.end(), [](const Instruction &inst) {
+        return inst.op == Op::Recompute;
+      }))
+    return dropped;
+  dropped.assign(list.size(), 0);
+  MicrobatchTable writer(problem.numMicrobatches);
+  writer.clear(list.size());
+  std::unordered_map<int32_t, int64_t> rowOf; // of the few stages of a rank
+  for (uint32_t i = 0; i < list.size(); ++i) {
+    const Instruction &inst = list[i];
+    if (inst.op != Op::Forward && inst.op != Op::Recompute)
+      continue;
+    const auto [row, isNew] = rowOf.try_emplace(inst.stage, 0);
+    if (isNew)
+      row->second = writer.addRow();
+    int32_t &before = writer.at(row->second, inst.microbatch);
+    if (inst.op == Op::Recompute && before != MicrobatchTable::kNone)
+      dropped[before] = 1;
+    before = static_cast<int32_t>(i);
+  }
+  return dropped;
 }
 
 Peak peakOf(const Problem &problem, size_t size,

@@ -20,12 +20,14 @@ static void add(Changes &changes, double from, double to, int64_t activations,
 }
 
 /// An activation is alive from the start of its F to the end of its B or W, on
-/// the rank where its stash is. Of an order the bytes of a stash that another
+/// the rank where its stash is; where it is computed again, during its F and
+/// from the start of its R. Of an order the bytes of a stash that another
 /// rank holds are counted there too.
 static void addActivations(const Program &program, size_t r,
                            const Timing &timing,
                            std::vector<Changes> &changes) {
   const auto &list = program.ranks[r].instructions;
+  const std::vector<uint8_t> dropped = droppedStashes(program.problem, list);
   for (uint32_t i = 0; i < list.size(); ++i) {
     const Instruction &inst = list[i];
     const double start = timing.start[r][i], end = timing.end[r][i];
@@ -33,6 +35,8 @@ static void addActivations(const Program &program, size_t r,
       changes[r].push_back({start, 1, 0});
     else if (takesStash(inst))
       changes[r].push_back({inst.op == Op::Offload ? start : end, -1, 0});
+    if (!dropped.empty() && dropped[i])
+      changes[r].push_back({end, -1, 0});
     if (movesToRank(inst)) {
       const int64_t sign = inst.op == Op::Offload ? 1 : -1;
       const Tensor stash = {TensorKind::Stash, inst.stage, inst.microbatch};

@@ -237,6 +237,7 @@ static void measureRank(const Program &program, size_t r,
     ++change[guest.first];
     --change[guest.end];
   }
+  const std::vector<uint8_t> dropped = droppedStashes(program.problem, list);
   int64_t alive = 0;
   bool any = false;
   for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
@@ -248,7 +249,8 @@ static void measureRank(const Program &program, size_t r,
     }
     rank.peakActivations = std::max(rank.peakActivations, alive);
     for (uint32_t i = begin; i < end; ++i)
-      alive -= takesStash(list[i]) && counts(list[i]);
+      alive -= (takesStash(list[i]) && counts(list[i])) ||
+               (!dropped.empty() && dropped[i]);
     if (!isAction(list[begin].op))
       continue;
     rank.busy +=

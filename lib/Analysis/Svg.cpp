@@ -382,11 +382,18 @@ static constexpr Carried kCarried[] = {
     {"activation sent", ""},
     {"gradient sent", " stroke-dasharray=\"2.5 1.5\""},
     {"state sent", " stroke-dasharray=\"0.8 1.6\""},
+    {"stash sent", " stroke-dasharray=\"6 1.5 1 1.5\""},
 };
-enum : size_t { CarriesActivation, CarriesGradient, CarriesState };
+enum : size_t {
+  CarriesActivation,
+  CarriesGradient,
+  CarriesState,
+  CarriesStash
+};
 
 static size_t carriedBy(const Instruction &send) {
   return movesState(send)                    ? CarriesState
+         : send.payload == Payload::Stash    ? CarriesStash
          : send.payload == Payload::Gradient ? CarriesGradient
                                              : CarriesActivation;
 }
@@ -502,13 +509,20 @@ double Picture::drawLegend(double y) {
     }
   }
   if (options.transfers) {
-    const bool states = problem.postValidation && !program.isOrder();
-    for (size_t carried = 0; carried < (states ? 3 : 2); ++carried)
+    bool has[std::size(kCarried)] = {true, true};
+    for (const RankProgram &rank : program.ranks)
+      for (const Instruction &inst : rank.instructions)
+        if (inst.op == Op::Send)
+          has[carriedBy(inst)] = true;
+    for (size_t carried = 0; carried < std::size(kCarried); ++carried) {
+      if (!has[carried])
+        continue;
       entry(kCarried[carried].name, [&](double x, double top) {
         Writer line, head;
         drawArrow(line, head, x, top + kHigh / 2, x + kBox, top + kHigh / 2);
         drawArrows(body, line, head, carried);
       });
+    }
   }
   auto note = [&](std::string_view what) {
     const auto [x, middle] = flow.add(widthOf(what, kFont));

@@ -2,9 +2,12 @@
 //
 // What a stage may need is clear where a rank has one stage: all of its memory;
 // then the cut is the best that fits. Where ranks have several stages, these
-// share it, and how is not known before: a rank that has too little takes what
-// is missing from the limit of one of its stages, and the layers are cut again.
-// That ends, as limits only shrink, but may miss a cut that fits.
+// share it, and their stashes need not be most at the same time: the sum of
+// what the stages of a rank need, which balancing keeps to a limit, is more
+// than what the rank does. A rank that lacks memory lowers that limit by what
+// is missing, and the layers are cut again. Where that finds nothing, the rank
+// takes it from the limit of one of its stages instead, busy or not. Both end,
+// as limits only shrink, but may miss a cut that fits.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,6 +16,7 @@
 #include "penstock/Schedule/Schedule.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 namespace penstock {
@@ -26,17 +30,30 @@ class Fit {
 public:
   explicit Fit(const Program &order);
 
+  /// Takes what ranks lack from the limits of what their stages need together.
+  /// Gives whether none lacks anything.
+  bool tightenRanks(const std::vector<Stage> &stages);
   /// Takes what ranks lack from the limits of their stages. Gives whether none
   /// lacks anything, or nullopt where one has no stage that can give up a
   /// layer.
   std::optional<bool> tighten(const std::vector<Stage> &stages);
+  bool hasSeveralStages() const {
+    return std::any_of(stagesOn.begin(), stagesOn.end(),
+                       [](const auto &stages) { return stages.size() > 1; });
+  }
   /// Gives the stages of a rank equal shares of its memory.
   void share();
 
   std::vector<StageLimit> limits;
+  std::vector<int64_t> rankBytes; ///< limits of the stages of each rank
 
 private:
   int64_t lackOf(int32_t rank, int64_t persistent);
+  int64_t needOf(const Stage &stage, int32_t index) const {
+    const StageBytes &bytes = stage.bytes;
+    return bytes.parameters + bytes.gradients + bytes.optimizer +
+           limits[index].stashes * bytes.stash;
+  }
 
   Problem problem;
   std::vector<std::vector<int32_t>> stagesOn;  ///< each rank
@@ -46,7 +63,8 @@ private:
 } // namespace
 
 Fit::Fit(const Program &order)
-    : problem(order.problem), stagesOn(problem.numRanks) {
+    : rankBytes(order.problem.numRanks, std::numeric_limits<int64_t>::max()),
+      problem(order.problem), stagesOn(problem.numRanks) {
   const std::vector<int64_t> alive = stashesAlive(order);
   for (int32_t s = 0; s < problem.numStages(); ++s) {
     limits.push_back({alive[s], problem.memory});
@@ -66,6 +84,26 @@ int64_t Fit::lackOf(int32_t rank, int64_t persistent) {
   return persistent + peak.bytes - problem.memory;
 }
 
+bool Fit::tightenRanks(const std::vector<Stage> &stages) {
+  problem.stages = stages;
+  const std::vector<int64_t> persistent = persistentBytes(problem);
+  bool fits = true;
+  for (int32_t rank = 0; rank < problem.numRanks; ++rank) {
+    const int64_t lack = lackOf(rank, persistent[rank]);
+    if (lack <= 0)
+      continue;
+    fits = false;
+    // In the order of `placement`, which may have a stage on it twice.
+    int64_t need = 0;
+    for (size_t i = 0; i < problem.placement.size(); ++i)
+      if (problem.placement[i] == rank)
+        need += needOf(stages[i % stages.size()],
+                       static_cast<int32_t>(i % stages.size()));
+    rankBytes[rank] = std::clamp<int64_t>(need - lack, 0, rankBytes[rank]);
+  }
+  return fits;
+}
+
 std::optional<bool> Fit::tighten(const std::vector<Stage> &stages) {
   problem.stages = stages;
   const std::vector<int64_t> persistent = persistentBytes(problem);
@@ -79,9 +117,7 @@ std::optional<bool> Fit::tighten(const std::vector<Stage> &stages) {
     int64_t most = -1;
     StageLimit *limit = nullptr;
     for (int32_t s : stagesOn[rank]) {
-      const StageBytes &bytes = stages[s].bytes;
-      const int64_t need = bytes.parameters + bytes.gradients +
-                           bytes.optimizer + limits[s].stashes * bytes.stash;
+      const int64_t need = needOf(stages[s], s);
       if (stages[s].numLayers > 1 && need > most) {
         most = need;
         limit = &limits[s];
@@ -110,6 +146,15 @@ Result<std::vector<Stage>> fitLayers(std::span<const Stage> layers,
   if (order.problem.memory == 0)
     return stages;
   Fit fit(order);
+  const std::span<const int32_t> placement = order.problem.placement;
+  if (fit.hasSeveralStages()) {
+    for (int round = 0; stages && round < kMaxRounds; ++round) {
+      if (fit.tightenRanks(*stages))
+        return stages;
+      stages = dealLayers(layers, fit.limits, placement, fit.rankBytes);
+    }
+    stages = dealLayers(layers, order.problem.numStages());
+  }
   // The stages that there are cost least.
   for (int round = 0; stages && round < kMaxRounds; ++round) {
     const std::optional<bool> fits = fit.tighten(*stages);

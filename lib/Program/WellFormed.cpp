@@ -206,6 +206,13 @@ std::string checkProblem(const Problem &problem) {
     return text("there are chains for ", problem.chains.size(), " of ",
                 problem.numMicrobatches,
                 " micro-batches; give one for each, or none");
+  for (size_t mb = 0; mb < problem.chains.size() && problem.numChains() == 1;
+       ++mb)
+    if (problem.chains[mb] != 0)
+      return text("micro-batch ", mb, " is on chain ", int(problem.chains[mb]),
+                  ", but there is one chain, as every stage is on one rank; "
+                  "drop the chains, or use a family with two, as dualpipe and "
+                  "chimera are");
   for (size_t mb = 0; mb < problem.chains.size(); ++mb)
     if (fault = checkRange("its chain", int(problem.chains[mb]), 0,
                            problem.numChains() - 1);

@@ -13,6 +13,11 @@
 // layer may fit on some stages only: then the ends that so many parts can
 // reach, which the search needs, are no longer all up to the furthest one.
 //
+// Where ranks have several stages, a step lasts as long as the sum of the
+// busiest one's, and the least sum is as hard to find as a packing of bins. So
+// that cut is where a local search begins: it moves layers from one stage to
+// any other, every stage between handing on as many, as long as that is better.
+//
 //===----------------------------------------------------------------------===//
 
 #include "penstock/Schedule/Schedule.h"
@@ -20,9 +25,11 @@
 #include "penstock/Program/Text.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <tuple>
 
 namespace penstock {
 
@@ -58,7 +65,7 @@ public:
 
   Result<std::vector<int32_t>> run();
 
-private:
+  int32_t numLayers() const { return n; }
   int64_t costOf(int32_t begin, int32_t end) const {
     return sums[end] - sums[begin];
   }
@@ -73,6 +80,7 @@ private:
            bytesOn(stage, begin, end) <= static_cast<Wide>(limits[stage].bytes);
   }
 
+private:
   void findEnds(int32_t stage, int64_t bound);
   bool reaches(int64_t bound);
   void addPart(int32_t stage);
@@ -276,9 +284,240 @@ Result<std::vector<int32_t>> Cutter::run() {
   return first;
 }
 
+//===----------------------------------------------------------------------===//
+// Several stages a rank
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// How good a cut is; less is better. The first part is in the way of all
+/// others, and which of these comes first depends on the phase of the search.
+struct Quality {
+  Wide lack = 0;       ///< bytes that ranks lack
+  int64_t busiest = 0; ///< the largest sum of a rank
+  Wide ranks = 0;      ///< sum of the squares of the ranks
+  int64_t largest = 0; ///< the largest stage
+  Wide stages = 0;     ///< sum of the squares of the stages
+  int64_t earlier = 0; ///< how far borders moved to the back
+
+  bool isBetterThan(const Quality &other, bool spread) const {
+    auto key = [&](const Quality &q) {
+      return std::tuple(q.lack, q.busiest, spread ? q.ranks : 0, q.largest,
+                        q.ranks, q.stages, q.earlier);
+    };
+    return key(*this) < key(other);
+  }
+};
+
+/// Moves the borders of a cut until no rank can be relieved.
+class Spreader {
+public:
+  Spreader(const Cutter &cutter, std::span<const int32_t> placement,
+           std::span<const int64_t> rankBytes, std::vector<int32_t> cuts);
+
+  /// Fails where ranks lack memory in the end.
+  Result<std::vector<int32_t>> run();
+
+private:
+  int32_t sizeOf(int32_t stage) const { return cuts[stage + 1] - cuts[stage]; }
+  void change(Quality &quality, int32_t stage, int32_t begin, int32_t end);
+  void changeRank(Quality &quality, int32_t rank, int64_t cost, Wide bytes);
+  void measure();
+  bool improveFrom(int32_t stage, int32_t step, bool spread);
+  void improve(int32_t step, bool spread);
+
+  const Cutter &cutter;
+  const int32_t numStages;
+  const std::span<const int32_t> placement;
+  const std::span<const int64_t> rankBytes;
+  std::vector<int32_t> cuts; ///< and the number of layers behind them
+  /// Of every rank.
+  std::vector<int64_t> costs;
+  std::vector<Wide> bytes;
+  /// The largest stage before each one and from each one on.
+  std::vector<int64_t> before, from;
+  Quality now;
+  int64_t budget = kMaxSteps;
+  /// Ranks that are looked at, over all moves that are tried: some hundredths
+  /// of a second.
+  static constexpr int64_t kMaxSteps = int64_t(1) << 24;
+};
+} // namespace
+
+Spreader::Spreader(const Cutter &cutter, std::span<const int32_t> placement,
+                   std::span<const int64_t> rankBytes,
+                   std::vector<int32_t> cuts)
+    : cutter(cutter), numStages(static_cast<int32_t>(cuts.size())),
+      placement(placement), rankBytes(rankBytes), cuts(std::move(cuts)) {
+  this->cuts.push_back(cutter.numLayers());
+  const int32_t numRanks =
+      *std::max_element(placement.begin(), placement.end()) + 1;
+  costs.assign(numRanks, 0);
+  bytes.assign(numRanks, 0);
+  measure();
+}
+
+/// Adds to a rank, or takes away where `cost` is negative and `more` a
+/// complement.
+void Spreader::changeRank(Quality &quality, int32_t rank, int64_t cost,
+                          Wide more) {
+  auto lack = [&] {
+    const auto limit = static_cast<Wide>(rankBytes[rank]);
+    return bytes[rank] > limit ? bytes[rank] - limit : 0;
+  };
+  auto square = [&] {
+    return static_cast<Wide>(costs[rank]) * static_cast<Wide>(costs[rank]);
+  };
+  quality.ranks -= square();
+  costs[rank] += cost;
+  quality.ranks += square();
+  if (rankBytes.empty())
+    return;
+  quality.lack -= lack();
+  bytes[rank] += more;
+  quality.lack += lack();
+}
+
+/// Gives a stage other layers than `cuts` has.
+void Spreader::change(Quality &quality, int32_t stage, int32_t begin,
+                      int32_t end) {
+  const int64_t old = cutter.costOf(cuts[stage], cuts[stage + 1]);
+  const int64_t cost = cutter.costOf(begin, end);
+  quality.stages += static_cast<Wide>(cost) * static_cast<Wide>(cost) -
+                    static_cast<Wide>(old) * static_cast<Wide>(old);
+  const Wide more = rankBytes.empty() ? 0
+                                      : cutter.bytesOn(stage, begin, end) -
+                                            cutter.bytesOn(stage, cuts[stage],
+                                                           cuts[stage + 1]);
+  for (size_t i = stage; i < placement.size(); i += numStages)
+    changeRank(quality, placement[i], cost - old, more);
+}
+
+/// What the cuts are like.
+void Spreader::measure() {
+  const int64_t earlier = now.earlier;
+  now = {};
+  now.earlier = earlier;
+  std::fill(costs.begin(), costs.end(), 0);
+  std::fill(bytes.begin(), bytes.end(), 0);
+  before.assign(numStages + 1, 0);
+  from.assign(numStages + 1, 0);
+  for (int32_t s = 0; s < numStages; ++s) {
+    const int64_t cost = cutter.costOf(cuts[s], cuts[s + 1]);
+    before[s + 1] = std::max(before[s], cost);
+    now.stages += static_cast<Wide>(cost) * static_cast<Wide>(cost);
+    for (size_t i = s; i < placement.size(); i += numStages)
+      changeRank(now, placement[i], cost,
+                 rankBytes.empty() ? 0
+                                   : cutter.bytesOn(s, cuts[s], cuts[s + 1]));
+  }
+  for (int32_t s = numStages - 1; s >= 0; --s)
+    from[s] = std::max(from[s + 1], cutter.costOf(cuts[s], cuts[s + 1]));
+  now.largest = from[0];
+  now.busiest = *std::max_element(costs.begin(), costs.end());
+}
+
+/// Moves `step` layers, to the front where it is negative, between `first` and
+/// the best stage behind it. Gives whether that is better.
+bool Spreader::improveFrom(int32_t first, int32_t step, bool spread) {
+  const std::vector<int64_t> costsBefore = costs;
+  const std::vector<Wide> bytesBefore = bytes;
+  // A positive step moves borders to the back: `first` takes.
+  if (step < 0 && sizeOf(first) <= -step)
+    return false;
+  Quality best = now, passed = now;
+  int32_t last = -1;
+  int64_t largest = before[first];
+  for (int32_t s = first; s + 1 < numStages && budget > 0; ++s) {
+    // This one hands on all it gets, and the one behind it is the last.
+    const int32_t begin = cuts[s] + (s > first ? step : 0);
+    const int32_t end = cuts[s + 1] + step;
+    if (end > cutter.numLayers() || begin >= end || !cutter.fits(s, begin, end))
+      break;
+    change(passed, s, begin, end);
+    largest = std::max(largest, cutter.costOf(begin, end));
+    passed.earlier += step;
+    const int32_t other = s + 1, stop = cuts[other + 1];
+    budget -= static_cast<int64_t>(costs.size());
+    if (end >= stop || !cutter.fits(other, end, stop))
+      continue;
+    Quality quality = passed;
+    change(quality, other, end, stop);
+    quality.largest = std::max({largest, cutter.costOf(end, stop),
+                                from[std::min(other + 1, numStages)]});
+    quality.busiest = *std::max_element(costs.begin(), costs.end());
+    if (quality.isBetterThan(best, spread)) {
+      best = quality;
+      last = other;
+    }
+    // And takes its layers back.
+    const int64_t gained =
+        cutter.costOf(cuts[other], stop) - cutter.costOf(end, stop);
+    const Wide more = rankBytes.empty()
+                          ? 0
+                          : cutter.bytesOn(other, cuts[other], stop) -
+                                cutter.bytesOn(other, end, stop);
+    for (size_t i = other; i < placement.size(); i += numStages)
+      changeRank(quality, placement[i], gained, more);
+  }
+  if (last == -1) {
+    costs = costsBefore;
+    bytes = bytesBefore;
+    return false;
+  }
+  for (int32_t s = first + 1; s <= last; ++s)
+    cuts[s] += step;
+  now.earlier = best.earlier;
+  measure();
+  return true;
+}
+
+void Spreader::improve(int32_t step, bool spread) {
+  for (bool moved = true; moved && budget > 0;) {
+    moved = false;
+    for (int32_t s = 0; s + 1 < numStages; ++s)
+      for (int32_t signedStep : {step, -step})
+        while (improveFrom(s, signedStep, spread) && budget > 0)
+          moved = true;
+  }
+}
+
+Result<std::vector<int32_t>> Spreader::run() {
+  const int32_t most =
+      std::max(1, cutter.numLayers() / std::max(1, 2 * numStages));
+  // First all ranks alike, which leads past cuts where several are busiest;
+  // then, no rank busier than now, all stages.
+  for (bool spread : {true, false})
+    for (int32_t step = std::bit_floor(static_cast<uint32_t>(most)); step > 0;
+         step /= 2)
+      improve(step, spread);
+  if (now.lack > 0)
+    return Failure{"no cut was found that leaves every rank enough memory"};
+  cuts.pop_back();
+  return std::move(cuts);
+}
+
+/// Whether a rank has more than one stage, and how many chains there are is
+/// within what sums of costs bear.
+static bool hasSeveralStages(std::span<const int32_t> placement,
+                             size_t numStages) {
+  if (placement.size() % numStages != 0 || placement.size() > 2 * numStages)
+    return false;
+  std::vector<uint8_t> seen;
+  for (int32_t rank : placement) {
+    if (static_cast<size_t>(rank) >= seen.size())
+      seen.resize(rank + 1, 0);
+    if (seen[rank])
+      return true;
+    seen[rank] = 1;
+  }
+  return false;
+}
+
 static Result<std::vector<int32_t>>
 cutLayers(std::span<const double> costs, std::span<const Stage> layers,
-          std::span<const StageLimit> limits, int32_t numStages) {
+          std::span<const StageLimit> limits, int32_t numStages,
+          std::span<const int32_t> placement,
+          std::span<const int64_t> rankBytes) {
   const auto n = static_cast<int32_t>(costs.size());
   if (numStages < 1)
     return Failure{"there are no stages to put layers on; give at least one"};
@@ -309,7 +548,11 @@ cutLayers(std::span<const double> costs, std::span<const Stage> layers,
                        " bytes; a size must be at least 0 and at most " +
                        std::to_string(kMaxBytes)};
   }
-  return Cutter(prefixSums(costs), layers, limits, numStages).run();
+  Cutter cutter(prefixSums(costs), layers, limits, numStages);
+  Result<std::vector<int32_t>> cuts = cutter.run();
+  if (!cuts || !hasSeveralStages(placement, static_cast<size_t>(numStages)))
+    return cuts;
+  return Spreader(cutter, placement, rankBytes, std::move(*cuts)).run();
 }
 
 /// The costs by which layers are balanced.
@@ -321,14 +564,17 @@ static std::vector<double> costsOf(std::span<const Stage> layers) {
 }
 
 Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
-                                           int32_t numStages) {
-  return cutLayers(costs, {}, {}, numStages);
+                                           int32_t numStages,
+                                           std::span<const int32_t> placement) {
+  return cutLayers(costs, {}, {}, numStages, placement, {});
 }
 
 Result<std::vector<int32_t>> balanceLayers(std::span<const Stage> layers,
-                                           std::span<const StageLimit> limits) {
+                                           std::span<const StageLimit> limits,
+                                           std::span<const int32_t> placement,
+                                           std::span<const int64_t> rankBytes) {
   return cutLayers(costsOf(layers), layers, limits,
-                   static_cast<int32_t>(limits.size()));
+                   static_cast<int32_t>(limits.size()), placement, rankBytes);
 }
 
 /// The sum over layers of one field of `cost` or `bytes`; what it counts is
@@ -399,13 +645,16 @@ static Result<std::vector<Stage>> sumParts(std::span<const Stage> layers,
 }
 
 Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
-                                      int32_t numStages) {
-  return sumParts(layers, balanceLayers(costsOf(layers), numStages));
+                                      int32_t numStages,
+                                      std::span<const int32_t> placement) {
+  return sumParts(layers, balanceLayers(costsOf(layers), numStages, placement));
 }
 
 Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
-                                      std::span<const StageLimit> limits) {
-  return sumParts(layers, balanceLayers(layers, limits));
+                                      std::span<const StageLimit> limits,
+                                      std::span<const int32_t> placement,
+                                      std::span<const int64_t> rankBytes) {
+  return sumParts(layers, balanceLayers(layers, limits, placement, rankBytes));
 }
 
 } // namespace penstock

@@ -21,7 +21,7 @@ double BubbleForm::bubble(int32_t numMicrobatches) const {
 
 double BubbleForm::fraction(int32_t numMicrobatches) const {
   const double idle = bubble(numMicrobatches);
-  const double span = idle + work * numMicrobatches;
+  const double span = idle + work * numMicrobatches + fixedWork;
   return span > 0 ? idle / span : 0;
 }
 
@@ -98,10 +98,19 @@ static bool vMinForm(const EqualStages &s, BubbleForm &form) {
   return areEqual(s);
 }
 
-/// DualPipe and DualPipeV; `half` ranks are between an end and the turn.
+/// DualPipe and DualPipeV; `half` ranks are between an end and the turn. What
+/// the papers give is the idle time of the ranks that have most pairs of an F
+/// and a B, next to the turn. The busiest rank, at the end, has half - 2 fewer:
+/// of 2 half micro-batches in the pipe that each stage runs, all but 3 half - 1
+/// are paired there.
 static bool dualForm(const EqualStages &s, int32_t half, BubbleForm &form) {
   const StageCost &c = s.cost;
-  form.fixed = (half - 1) * (c.forward + 2 * c.backward - 3 * c.weight);
+  const double saved = s.overlap * std::min(c.forward, c.backward);
+  form.fixed =
+      (half - 1) * (c.forward + 2 * c.backward - 3 * c.weight - saved) -
+      std::max(0, half - 2) * saved;
+  form.work -= s.chunks * saved;
+  form.fixedWork = (3 * half - (half > 1)) * saved;
   form.first = 2 * s.numRanks;
   return c.forward == c.input && c.weight <= c.forward &&
          c.backward == c.input + c.weight;

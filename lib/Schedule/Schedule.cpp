@@ -70,6 +70,30 @@ void splitBackward(Program &order) {
   }
 }
 
+bool keepsSliceOrder(const Program &order) {
+  const int32_t n = order.problem.slices;
+  const auto numUnits = static_cast<size_t>(order.problem.numMicrobatches);
+  if (n == 1)
+    return true;
+  std::vector<bool> seen[2]; // forwards and backwards of each stage and slice
+  for (std::vector<bool> &ran : seen)
+    ran.resize(order.problem.stages.size() * numUnits);
+  for (const RankProgram &rank : order.ranks)
+    for (const Instruction &inst : rank.instructions) {
+      const bool backward =
+          inst.op == Op::Backward || inst.op == Op::BackwardInput;
+      if (!backward && inst.op != Op::Forward)
+        continue;
+      const size_t at = inst.stage * numUnits + inst.microbatch;
+      const int32_t slice = inst.microbatch % n;
+      if (backward ? slice < n - 1 && !seen[1][at + 1]
+                   : slice > 0 && !seen[0][at - 1])
+        return false;
+      seen[backward][at] = true;
+    }
+  return true;
+}
+
 void appendSteps(Program &order) {
   for (RankProgram &rank : order.ranks) {
     rank.times.clear();

@@ -111,7 +111,8 @@ static std::optional<int32_t> leastFor(StringRef schedule,
   for (StringRef other : {"split_backward", "recompute", "group"})
     if (schedule.contains(other))
       return std::nullopt;
-  EqualStages stages{problem.numRanks, family.getChunks(), {0, 0, 0, 0, 0}};
+  EqualStages stages{
+      problem.numRanks, family.getChunks(), {0, 0, 0, 0, 0}, problem.overlap};
   for (const Stage &stage : problem.stages) {
     stages.cost.forward += stage.cost.forward;
     stages.cost.backward += stage.cost.backward;

@@ -62,6 +62,10 @@ pipe.schedule @two_versions ranks(2) microbatches(4) using(#pipe.pipedream_2bw<g
 // CHECK-NEXT:    backward 1 mb 0
 pipe.schedule @seq_1f1b ranks(2) microbatches(2) using(#pipe.seq_1f1b) costs(#pipe.cost<forward = 3>)
 
+// Breadth-first runs slices in the right order too.
+// CHECK-LABEL: pipe.schedule @sliced_breadth_first ranks(2) microbatches(1) slices(3)
+pipe.schedule @sliced_breadth_first ranks(2) microbatches(1) slices(3) using(#pipe.breadth_first)
+
 // CHECK-LABEL: pipe.schedule @terapipe ranks(2) microbatches(1) slices(3)
 // CHECK:       rank 1 {
 // CHECK:         forward 1 mb 2

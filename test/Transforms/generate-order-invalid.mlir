@@ -23,13 +23,47 @@ pipe.schedule @s ranks(2) microbatches(20000000) using(#pipe.gpipe) {
 
 // -----
 
-// expected-error@+1 {{interleaved_1f1b: 3 chunks on 2 ranks are 6 stages, but there are 4; make them equal}}
+// expected-error@+1 {{interleaved_1f1b: 3 chunks on 2 ranks are 6 stages, but there are 4; make it 6 stages or chunks = 2}}
 pipe.schedule @s ranks(2) microbatches(2) using(#pipe.interleaved_1f1b<chunks = 3>) {
   stage 0 on 0
   stage 1 on 1
   stage 2 on 0
   stage 3 on 1
 }
+
+// -----
+
+// expected-error@+1 {{breadth_first: 2 chunks on 2 ranks are 4 stages, but there are 3; make it 4 stages}}
+pipe.schedule @s ranks(2) microbatches(2) using(#pipe.breadth_first) {
+  stage 0 on 0
+  stage 1 on 1
+  stage 2 on 0
+}
+
+// -----
+
+// expected-error@+1 {{hanayo: needs 4 stages on every rank, but there are 4 stages and 2 ranks; make it 8 stages or waves = 1}}
+pipe.schedule @s ranks(2) microbatches(2) using(#pipe.hanayo<waves = 2>) {
+  stage 0 on 0
+  stage 1 on 1
+  stage 2 on 1
+  stage 3 on 0
+}
+
+// -----
+
+// expected-error@+1 {{schedule @s: slices(2) does not go with #pipe.one_f_one_b, which does not run the forwards of a micro-batch's slices ascending and their backwards descending, as causal attention needs: use #pipe.seq_1f1b, #pipe.gpipe<descending = true>, #pipe.breadth_first, or an order of rank ops}}
+pipe.schedule @s ranks(2) microbatches(2) slices(2) using(#pipe.one_f_one_b)
+
+// -----
+
+// expected-error@+1 {{schedule @s: stage 0 hands on 10 bytes for a micro-batch, which cannot be cut into 100 slices; give at most 10, or a larger output}}
+pipe.schedule @s ranks(2) microbatches(2) using(#pipe.seq_1f1b<slices = 100>) bytes(#pipe.bytes<output = 10>)
+
+// -----
+
+// expected-error@+1 {{schedule @s: micro-batch 1 is on chain 1, but there is one chain, as every stage is on one rank; drop the chains, or use a family with two, as dualpipe and chimera are}}
+pipe.schedule @s ranks(2) microbatches(4) using(#pipe.gpipe) chains([0, 1, 0, 1])
 
 // -----
 

@@ -43,12 +43,11 @@ cl::opt<std::string> schedule("schedule",
 cl::opt<int64_t> microbatches("microbatches",
                               cl::desc("Number of micro-batches instead of the "
                                        "schedule's own"),
-                              cl::value_desc("m"), cl::init(-1),
-                              cl::cat(category));
+                              cl::value_desc("m"), cl::cat(category));
 cl::opt<int64_t> ranks("ranks",
                        cl::desc("Number of ranks instead of the schedule's or "
                                 "cluster's own"),
-                       cl::value_desc("p"), cl::init(-1), cl::cat(category));
+                       cl::value_desc("p"), cl::cat(category));
 cl::opt<int64_t> globalBatch("global-batch",
                              cl::desc("Sequences of a step; gives the number "
                                       "of micro-batches"),
@@ -100,8 +99,10 @@ int fail(const llvm::Twine &why) {
 
 int plan() {
   PlanOptions options;
-  options.microbatches = microbatches;
-  options.ranks = ranks;
+  if (microbatches.getNumOccurrences())
+    options.microbatches = microbatches;
+  if (ranks.getNumOccurrences())
+    options.ranks = ranks;
   options.families = families;
   options.lower = lower;
   options.key = sortBy;
@@ -113,9 +114,10 @@ int plan() {
   if (!chunks.empty()) {
     options.chunks.assign(chunks.begin(), chunks.end());
     for (int32_t number : options.chunks)
-      if (number < 1)
+      if (number < 1 || number > kMaxStages)
         return fail("--chunks=" + llvm::Twine(number) +
-                    ": a rank needs at least one stage");
+                    ": a rank needs at least one stage, and has at most " +
+                    llvm::Twine(kMaxStages));
   }
   if (microbatches.getNumOccurrences() && globalBatch.getNumOccurrences())
     return fail("--microbatches and --global-batch both say how many "

@@ -26,10 +26,12 @@ struct LiveRange {
   uint32_t end = 0;   ///< behind the item of that
 };
 
-/// Whether the activation of a stage, which counts from its F to the end of its
-/// B or W, comes to a rank with an instruction, or leaves it.
+/// Whether the activation of a stage, which counts from its F, or its R, to the
+/// end of its B or W, comes to a rank with an instruction, or leaves it. See
+/// droppedStashes().
 inline bool bringsStash(const Instruction &inst) {
-  return inst.op == Op::Forward || inst.op == Op::Reload ||
+  return inst.op == Op::Forward || inst.op == Op::Recompute ||
+         inst.op == Op::Reload ||
          (inst.op == Op::Recv && inst.payload == Payload::Stash);
 }
 inline bool takesStash(const Instruction &inst) {
@@ -37,6 +39,12 @@ inline bool takesStash(const Instruction &inst) {
          inst.op == Op::Offload ||
          (inst.op == Op::Send && inst.payload == Payload::Stash);
 }
+
+/// Of each instruction of a list, whether it is an F or R whose stash is gone
+/// with its end, because an R behind it makes that again; empty where there is
+/// no R.
+std::vector<uint8_t> droppedStashes(const Problem &problem,
+                                    std::span<const Instruction> list);
 
 /// Where the tensors of a rank need most bytes.
 struct Peak {
@@ -50,8 +58,9 @@ Peak peakOf(const Problem &problem, size_t size,
             std::span<const VersionRange> versions = {});
 
 /// Finds the live ranges of one rank after another, of all tensors or of the
-/// stashes only, which are what an order holds. An offload ends the stay of a
-/// stash, a reload begins another.
+/// stashes only, which are what an order holds: and of the inputs of stages
+/// that are kept from an F to its R, which are activations of the stages
+/// before. An offload ends the stay of a stash, a reload begins another.
 class LiveRangeFinder {
 public:
   enum Tensors { All, Stashes };
@@ -68,6 +77,12 @@ public:
   std::vector<LiveRange> &run(std::span<const Instruction> list, Fn &&fn) {
     clear(list.size());
     ranges.reserve(list.size());
+    bool recomputes = false;
+    for (const Instruction &inst : list)
+      if (which == Stashes && inst.op == Op::Recompute && inst.stage > 0) {
+        recomputes = true;
+        inputOf(inst) = kExpected;
+      }
     uint32_t begin = 0, end = 0;
     for (uint32_t i = 0; i < list.size(); ++i) {
       if (i == end) {
@@ -91,6 +106,18 @@ public:
         forEachStashAccess(inst, touch);
       else
         forEachAccess(inst, problem.numStages(), touch);
+      if (recomputes && inst.stage > 0 &&
+          (inst.op == Op::Forward || inst.op == Op::Recompute)) {
+        int32_t &input = inputOf(inst);
+        if (inst.op == Op::Forward && input == kExpected) {
+          input = static_cast<int32_t>(ranges.size());
+          ranges.push_back(
+              {TensorKind::Activation, inst.stage - 1, begin, i, end});
+        } else if (inst.op == Op::Recompute && input >= 0) {
+          ranges[input].last = i;
+          ranges[input].end = end;
+        }
+      }
       if (inst.op != Op::Offload && inst.op != Op::Reload)
         continue;
       int32_t &range =
@@ -109,6 +136,11 @@ public:
 
 private:
   static_assert(MicrobatchTable::kNone == kNoSlot);
+  /// An input that some R needs, before its F.
+  static constexpr int32_t kExpected = kNoSlot - 1;
+  int32_t &inputOf(const Instruction &inst) {
+    return currentOf({TensorKind::Activation, inst.stage - 1, inst.microbatch});
+  }
 
   /// The live range of a tensor at this point of the list.
   int32_t &currentOf(const Tensor &tensor) {

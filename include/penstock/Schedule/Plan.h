@@ -21,6 +21,7 @@ struct EqualStages {
   int32_t numRanks = 1;
   int32_t chunks = 1;  ///< stages on every rank, of the families that take any
   StageCost cost = {}; ///< of one stage and one micro-batch
+  double overlap = 0;  ///< as Problem has it
 };
 
 /// The closed form of a family's bubble: the part of the span in which the
@@ -30,7 +31,8 @@ struct BubbleForm {
   double perMicrobatch = 0; ///< for every micro-batch
   double perMissing = 0;    ///< for every micro-batch fewer than ranks
   int32_t numRanks = 1;
-  double work = 0; ///< of a rank, for every micro-batch
+  /// Of the busiest rank: for every micro-batch, and whatever m is.
+  double work = 0, fixedWork = 0;
   /// The m for which it holds: multiples of `multiple` from `first` to `last`.
   int32_t first = 1, multiple = 1, last = kMaxMicrobatches;
 

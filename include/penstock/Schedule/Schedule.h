@@ -93,6 +93,9 @@ int32_t interleavedGroup(int32_t numRanks, int32_t numMicrobatches);
 
 /// Replaces every B by I directly followed by W. What waited for B waits for W.
 void splitBackward(Program &order);
+/// Whether on every stage the F of a micro-batch's slices ascend and their B,
+/// or I, descend, as causal attention needs. The order must be complete.
+bool keepsSliceOrder(const Program &order);
 /// Appends the optimizer step to every rank that has none.
 void appendSteps(Program &order);
 
@@ -129,8 +132,14 @@ inline constexpr int64_t kMaxBalance = int64_t(1) << 26;
 /// squares, then the one whose first cuts are earliest. Returns the first layer
 /// of each part. Fails when there are more stages than layers, more of both
 /// than kMaxBalance, or a cost is negative or not finite.
-Result<std::vector<int32_t>> balanceLayers(std::span<const double> costs,
-                                           int32_t numStages);
+///
+/// `placement` is that of Problem. Where it puts several stages on a rank, a
+/// local search makes the largest sum of the parts of a rank as small as it
+/// can, then the largest part: no layers that move from a part to another, one
+/// or a power of two at a time, make it better. On one or two chains only.
+Result<std::vector<int32_t>>
+balanceLayers(std::span<const double> costs, int32_t numStages,
+              std::span<const int32_t> placement = {});
 
 /// What a stage may need: the parameters, gradients and optimizer state of its
 /// layers, and `stashes` times their stashes, are at most `bytes`. Neither is
@@ -141,8 +150,13 @@ struct StageLimit {
 
 /// As above, by the costs of layers, into parts that all keep to the limit of
 /// their stage. Fails also where no cut does, and says which layer is too much.
-Result<std::vector<int32_t>> balanceLayers(std::span<const Stage> layers,
-                                           std::span<const StageLimit> limits);
+/// Where ranks have several stages, what these need together is at most what
+/// `rankBytes`, if there are any, has for the rank; fails also where the search
+/// finds no such cut.
+Result<std::vector<int32_t>>
+balanceLayers(std::span<const Stage> layers, std::span<const StageLimit> limits,
+              std::span<const int32_t> placement = {},
+              std::span<const int64_t> rankBytes = {});
 
 /// Makes `numStages` stages of layers, which are stages of one layer each: cut
 /// by balanceLayers, the cost of a layer being that of its forward and
@@ -150,11 +164,14 @@ Result<std::vector<int32_t>> balanceLayers(std::span<const Stage> layers,
 /// what its last layer puts out. Fails also when a sum is not finite or above
 /// kMaxBytes.
 Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
-                                      int32_t numStages);
+                                      int32_t numStages,
+                                      std::span<const int32_t> placement = {});
 
 /// As above, into a stage for each limit that keeps to it.
 Result<std::vector<Stage>> dealLayers(std::span<const Stage> layers,
-                                      std::span<const StageLimit> limits);
+                                      std::span<const StageLimit> limits,
+                                      std::span<const int32_t> placement = {},
+                                      std::span<const int64_t> rankBytes = {});
 
 } // namespace penstock
 

@@ -19,8 +19,8 @@
 namespace penstock::pipe {
 
 struct PlanOptions {
-  int64_t microbatches = -1; ///< instead of the spec's
-  int64_t ranks = -1;        ///< instead of the spec's
+  int64_t microbatches = kNotGiven; ///< instead of the spec's
+  int64_t ranks = kNotGiven;        ///< instead of the spec's
   /// Families to compare, as the option schedule of pipe-compile has them; none
   /// stands for all that the dialect has, each with `chunks` stages a rank and
   /// each of its flags.

@@ -126,7 +126,7 @@ Result<Program> emptyOrderLooped(const Problem &problem,
 }
 
 Result<Program> emptyOrderSnake(const Problem &problem, std::string_view family,
-                                int32_t chunks) {
+                                int32_t chunks, const std::string &otherwise) {
   Result<Program> order = emptyOrder(problem, family);
   if (!order)
     return order;
@@ -142,7 +142,7 @@ Result<Program> emptyOrderSnake(const Problem &problem, std::string_view family,
                               std::to_string(problem.numStages()) +
                               " stages and " + std::to_string(p) +
                               " ranks; make it " + std::to_string(numStages) +
-                              " stages");
+                              " stages" + otherwise);
   const std::vector<int32_t> snake = placeSnake(problem.numStages(), p);
   std::vector<int32_t> stageOn(p, -1); // of the first p
   for (int32_t s = 0; s < problem.numStages(); ++s) {

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
 
 namespace penstock {
@@ -31,8 +32,10 @@ Result<Program> emptyOrderOneStagePerRank(const Problem &problem,
 /// As emptyOrder, for families with one chain and `chunks` stages on every rank
 /// that are placed as by placeSnake, up to the names of the ranks: stages 0 to
 /// p-1 are on ranks of their own.
+/// A refusal of their number names `otherwise` as another way out.
 Result<Program> emptyOrderSnake(const Problem &problem, std::string_view family,
-                                int32_t chunks);
+                                int32_t chunks,
+                                const std::string &otherwise = {});
 
 /// As emptyOrder, for families with two chains that meet each other: an even
 /// number of ranks, one stage of either chain on every rank, and the stages of

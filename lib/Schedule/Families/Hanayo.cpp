@@ -141,10 +141,20 @@ void ListScheduler::finish(int32_t r) {
 }
 
 Result<Program> hanayo(const Problem &problem, int32_t waves) {
-  if (waves < 1 || waves > 32)
-    return refuse("hanayo",
-                  std::to_string(waves) + " waves; give a number from 1 to 32");
-  Result<Program> order = emptyOrderSnake(problem, "hanayo", 2 * waves);
+  constexpr int32_t kMaxWaves = 32;
+  if (waves < 1 || waves > kMaxWaves)
+    return refuse("hanayo", std::to_string(waves) +
+                                " waves; give a number from 1 to " +
+                                std::to_string(kMaxWaves));
+  const int64_t perWave = 2 * static_cast<int64_t>(problem.numRanks);
+  const int64_t fitting = perWave > 0 && problem.numStages() % perWave == 0
+                              ? problem.numStages() / perWave
+                              : 0;
+  Result<Program> order =
+      emptyOrderSnake(problem, "hanayo", 2 * waves,
+                      fitting > 0 && fitting <= kMaxWaves
+                          ? " or waves = " + std::to_string(fitting)
+                          : "");
   if (!order)
     return order;
   for (RankProgram &rank : order->ranks)

@@ -29,7 +29,7 @@ pipe.schedule @s using(#pipe.gpipe<split_backward = 1>)
 
 // -----
 
-// expected-error@+1 {{waves must be between 1 and 2147483647, got 0}}
+// expected-error@+1 {{waves must be between 1 and 524288, got 0}}
 pipe.schedule @s using(#pipe.hanayo<waves = 0>)
 
 // -----
@@ -39,12 +39,12 @@ pipe.schedule @s using(#pipe.zb_h1<chunks = 2>)
 
 // -----
 
-// expected-error@+1 {{chunks must be between 1 and 2147483647, got 0}}
+// expected-error@+1 {{chunks must be between 1 and 1048576, got 0}}
 pipe.schedule @s using(#pipe.interleaved_1f1b<chunks = 0>)
 
 // -----
 
-// expected-error@+1 {{group must be between 1 and 2147483647, got -1}}
+// expected-error@+1 {{group must be between 1 and 1073741824, got -1}}
 pipe.schedule @s using(#pipe.gis<group = -1>)
 
 // -----
@@ -282,7 +282,7 @@ pipe.schedule @s microbatches(1) slices(-1)
 
 // -----
 
-// expected-error@+1 {{slices must be between 1 and 2147483647, got 0}}
+// expected-error@+1 {{slices must be between 1 and 1073741824, got 0}}
 pipe.schedule @s using(#pipe.seq_1f1b<slices = 0>)
 
 // -----
@@ -1033,3 +1033,18 @@ pipe.schedule @s ranks(2) microbatches(1) {
     recv stash 0 mb 0 to 1
   }
 }
+
+// -----
+
+// expected-error@+1 {{waves must be between 1 and 524288, got 1073741824}}
+pipe.schedule @s using(#pipe.hanayo<waves = 1073741824>)
+
+// -----
+
+// expected-error@+1 {{chunks must be between 1 and 1048576, got 2147483647}}
+pipe.schedule @s using(#pipe.interleaved_1f1b<chunks = 2147483647>)
+
+// -----
+
+// expected-error@+1 {{group must be between 1 and 1073741824, got 2147483647}}
+pipe.schedule @s using(#pipe.gis<group = 2147483647>)

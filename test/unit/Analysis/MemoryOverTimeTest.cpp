@@ -38,6 +38,31 @@ TEST(MemoryOverTime, TheWeightPartHoldsTheActivation) {
             (Steps{{0, 1, 7}, {3, 0, 0}}));
 }
 
+// What the stage gets is kept from its F to its R, its activation is there
+// during the F and from the R on.
+TEST(MemoryOverTime, RecomputationKeepsInputs) {
+  Program program = makeProgram(2, 2);
+  program.problem.stages[0].bytes.output = 10;
+  program.problem.stages[1].bytes.stash = 100;
+  RankBuilder(program, 0).f(0, 0).f(0, 1).b(0, 0).b(0, 1);
+  RankBuilder(program, 1)
+      .f(1, 0)
+      .f(1, 1)
+      .action(Op::Recompute, 1, 0)
+      .b(1, 0)
+      .action(Op::Recompute, 1, 1)
+      .b(1, 1);
+  const Timing timing = *simulateOrder(program);
+  EXPECT_EQ(memoryOverTime(program, timing)[1], (Steps{{0, 0, 0},
+                                                       {1, 1, 110},
+                                                       {2, 1, 120},
+                                                       {4, 1, 110},
+                                                       {7, 1, 100},
+                                                       {9, 0, 0}}));
+  EXPECT_EQ(timing.ranks[1].peakBytes, 120);
+  EXPECT_EQ(timing.ranks[1].peakActivations, 1);
+}
+
 TEST(MemoryOverTime, OfAProgramCountsWhatIsOnItsWay) {
   Program program = makeProgram(2, 1);
   program.problem.link.latency = 0.5;

@@ -385,6 +385,28 @@ TEST(Svg, StatesHaveArrowsOfTheirOwn) {
   EXPECT_EQ(count(arrows[2], "M"), 1u);
 }
 
+TEST(Svg, StashesHaveArrowsOfTheirOwn) {
+  Program program = oneForwardOneBackward(2, 2, false);
+  Instruction stash;
+  stash.payload = Payload::Stash;
+  stash.stage = 0;
+  stash.microbatch = 1;
+  for (int32_t r : {0, 1}) {
+    stash.op = r == 0 ? Op::Send : Op::Recv;
+    stash.peer = 1 - r;
+    program.ranks[r].instructions.push_back(stash);
+  }
+  SvgOptions options;
+  options.transfers = true;
+  const std::string svg = draw(program, options);
+  const auto arrows = arrowsOf(svg);
+  ASSERT_EQ(arrows.size(), 6u); // three in the legend
+  EXPECT_EQ(count(arrows[0], "M"), 2u);
+  EXPECT_EQ(count(arrows[1], "M"), 2u);
+  EXPECT_EQ(count(arrows[2], "M"), 1u);
+  EXPECT_TRUE(has(Picture(svg).texts, "stash sent"));
+}
+
 TEST(Svg, AnArrowGoesFromTheEndOfTheActionToTheStartOfItsReader) {
   SvgOptions options;
   options.transfers = true;

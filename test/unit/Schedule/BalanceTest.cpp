@@ -250,6 +250,148 @@ TEST(BalanceMemory, LongModelsTakeNoQuadraticTime) {
 }
 
 //===----------------------------------------------------------------------===//
+// Several stages a rank
+//===----------------------------------------------------------------------===//
+
+/// The largest sum of a rank, then the largest part.
+static std::pair<double, double> loadOf(const Costs &costs, Cuts cuts,
+                                        const std::vector<int32_t> &placement) {
+  const size_t numStages = cuts.size();
+  cuts.push_back(static_cast<int32_t>(costs.size()));
+  std::vector<double> ranks(numStages, 0);
+  double largest = 0;
+  for (size_t i = 0; i < placement.size(); ++i) {
+    double sum = 0;
+    for (int32_t l = cuts[i % numStages]; l < cuts[i % numStages + 1]; ++l)
+      sum += costs[l];
+    ranks[placement[i]] += sum;
+    largest = std::max(largest, sum);
+  }
+  return {*std::max_element(ranks.begin(), ranks.end()), largest};
+}
+
+static Cuts balancedOn(const Costs &costs, int32_t numStages,
+                       const std::vector<int32_t> &placement) {
+  Result<Cuts> cuts = balanceLayers(costs, numStages, placement);
+  EXPECT_TRUE(cuts) << cuts.message();
+  return *cuts;
+}
+
+static Costs blocksWithHead(int32_t blocks, double head) {
+  Costs costs(blocks, 1.0);
+  costs.push_back(head);
+  return costs;
+}
+
+// reference: "balance rank sums, not only chunks".
+TEST(BalanceRanks, AnExpensiveHeadRelievesItsRank) {
+  using Load = std::pair<double, double>;
+  // No rank has less than the head and a layer on each of its other stages.
+  Costs costs = blocksWithHead(16, 6);
+  const std::vector<int32_t> vee = placeSnake(8, 4);
+  EXPECT_EQ(balancedOn(costs, 8, vee), (Cuts{0, 1, 3, 5, 7, 10, 13, 16}));
+  EXPECT_EQ(loadOf(costs, balancedOn(costs, 8, vee), vee), Load(7, 6));
+
+  costs = blocksWithHead(16, 4);
+  const std::vector<int32_t> loop = placeLoop(8, 4);
+  EXPECT_EQ(loadOf(costs, balancedOn(costs, 8, loop), loop), Load(5, 4));
+
+  costs = blocksWithHead(32, 4.8);
+  costs.insert(costs.begin(), 0.1);
+  const std::vector<int32_t> long4 = placeLoop(16, 4);
+  EXPECT_DOUBLE_EQ(loadOf(costs, balancedOn(costs, 16, long4), long4).first,
+                   9.8);
+}
+
+TEST(BalanceRanks, OneStageARankOrEqualLayersChangeNothing) {
+  const Costs costs = blocksWithHead(30, 4);
+  EXPECT_EQ(balancedOn(costs, 8, placeLoop(8, 8)), balanced(costs, 8));
+  for (int32_t layers : {16, 24, 32})
+    EXPECT_EQ(balancedOn(Costs(layers, 1.0), 8, placeSnake(8, 4)),
+              balanced(Costs(layers, 1.0), 8));
+}
+
+TEST(BalanceRanks, CountsBothChains) {
+  Problem both;
+  both.numRanks = 4;
+  both.numMicrobatches = 4;
+  both.stages.resize(4);
+  placeBothWays(both);
+  // Rank 0 has the first stage and the last one, which is 6 at least.
+  const Costs costs = blocksWithHead(10, 6);
+  EXPECT_EQ(loadOf(costs, balanced(costs, 4), both.placement).first, 9);
+  EXPECT_EQ(balancedOn(costs, 4, both.placement), (Cuts{0, 2, 6, 10}));
+}
+
+// Where layers but for the first and the last are equal, no cut is better.
+// Where all are at random, most cuts are the best, and none is worse than that
+// by stages alone.
+TEST(BalanceRanks, IsTheBestCutOfUsualModels) {
+  std::mt19937 random(3);
+  int best = 0, all = 0;
+  for (int round = 0; round < 400; ++round) {
+    const int32_t p = 2 + static_cast<int32_t>(random() % 2);
+    const int32_t chunks = p == 2 ? 2 + static_cast<int32_t>(random() % 2) : 2;
+    const int32_t numStages = p * chunks;
+    const bool usual = round % 2 == 0;
+    Costs costs(numStages + random() % 6, 1.0);
+    if (usual) {
+      costs.front() = static_cast<double>(random() % 8) / 2;
+      costs.back() = static_cast<double>(random() % 16) / 2;
+    } else {
+      for (double &cost : costs)
+        cost = static_cast<double>(1 + random() % 5);
+    }
+    const std::vector<int32_t> placement =
+        random() % 2 ? placeLoop(numStages, p) : placeSnake(numStages, p);
+    double least = std::numeric_limits<double>::infinity();
+    Cuts cuts = {0};
+    Quality quality{std::numeric_limits<double>::infinity(), 0, {}};
+    enumerate(costs, static_cast<size_t>(numStages), cuts, quality,
+              [&](const Cuts &tried) {
+                least = std::min(least, loadOf(costs, tried, placement).first);
+                return true;
+              });
+    const double found =
+        loadOf(costs, balancedOn(costs, numStages, placement), placement).first;
+    EXPECT_LE(found,
+              loadOf(costs, balanced(costs, numStages), placement).first);
+    if (usual) {
+      EXPECT_EQ(found, least) << round;
+    } else {
+      ++all;
+      best += found == least;
+    }
+  }
+  EXPECT_GE(best * 10, all * 9);
+}
+
+TEST(BalanceRanks, LongModelsTakeNoQuadraticTime) {
+  Costs costs(1 << 17, 1.0);
+  costs.back() = 1 << 15;
+  const std::vector<int32_t> placement = placeSnake(8, 4);
+  EXPECT_LE(loadOf(costs, balancedOn(costs, 8, placement), placement).first,
+            40961);
+  // Moves are given up at some time.
+  const Costs many(1 << 13, 1.0);
+  EXPECT_EQ(balancedOn(many, 1 << 12, placeLoop(1 << 12, 1 << 10)).size(),
+            size_t(1) << 12);
+}
+
+TEST(BalanceRanks, KeepsToTheMemoryOfRanks) {
+  const std::vector<Stage> layers(8, layer(1, 10, 0));
+  const std::vector<StageLimit> free(4, {0, 1000});
+  const std::vector<int32_t> loop = placeLoop(4, 2);
+  Result<Cuts> cuts =
+      balanceLayers(layers, free, loop, std::vector<int64_t>{30, 60});
+  ASSERT_TRUE(cuts) << cuts.message();
+  EXPECT_EQ(*cuts, (Cuts{0, 1, 3, 5}));
+  EXPECT_EQ(
+      balanceLayers(layers, free, loop, std::vector<int64_t>{30, 40}).message(),
+      "no cut was found that leaves every rank enough memory");
+}
+
+//===----------------------------------------------------------------------===//
 // Stages of layers
 //===----------------------------------------------------------------------===//
 

@@ -65,25 +65,28 @@ TEST(Plan, ClosedFormsAreWhatTheSimulatorFinds) {
                               cost(1, 1, 0.5)};
   for (const auto &[family, placed] : kCases) {
     int checks = 0;
-    for (const StageCost &stageCost : kCosts)
-      for (int32_t p = 1; p <= 6; ++p) {
-        const EqualStages stages{p, placed.chunks, stageCost};
-        const Result<BubbleForm> form = bubbleForm(family, stages);
-        for (int32_t m = 1; form && m <= 4 * p; ++m) {
-          if (!form->holds(m))
-            continue;
-          Problem problem = loopedPipeline(p, placed.chunks, m, stageCost);
-          placed.place(problem);
-          const Timing timing = simulated(placed.make(problem));
-          const std::string what = std::string(family) + " " + placed.name +
-                                   ", p = " + std::to_string(p) +
-                                   ", m = " + std::to_string(m);
-          EXPECT_NEAR(form->bubble(m), idle(timing), 1e-9) << what;
-          EXPECT_NEAR(fraction(family, stages, m), timing.bubbleRate, 1e-9)
-              << what;
-          ++checks;
+    for (const double overlap : {0.0, 0.5, 1.0})
+      for (const StageCost &stageCost : kCosts)
+        for (int32_t p = 1; p <= 8; ++p) {
+          const EqualStages stages{p, placed.chunks, stageCost, overlap};
+          const Result<BubbleForm> form = bubbleForm(family, stages);
+          for (int32_t m = 1; form && m <= 4 * p; ++m) {
+            if (!form->holds(m))
+              continue;
+            Problem problem = loopedPipeline(p, placed.chunks, m, stageCost);
+            problem.overlap = overlap;
+            placed.place(problem);
+            const Timing timing = simulated(placed.make(problem));
+            const std::string what = std::string(family) + " " + placed.name +
+                                     ", p = " + std::to_string(p) +
+                                     ", m = " + std::to_string(m) +
+                                     ", overlap " + std::to_string(overlap);
+            EXPECT_NEAR(form->bubble(m), idle(timing), 1e-9) << what;
+            EXPECT_NEAR(fraction(family, stages, m), timing.bubbleRate, 1e-9)
+                << what;
+            ++checks;
+          }
         }
-      }
     EXPECT_GE(checks, 10) << family;
   }
 }

@@ -86,6 +86,8 @@ public:
       return failure();
     if (Status status = wellFormed(result.program); !status)
       return report(status.failure());
+    if (failed(checkSlices()))
+      return failure();
     return std::move(result);
   }
 
@@ -110,6 +112,7 @@ private:
   LogicalResult readStages();
   LogicalResult placeByRanks(int32_t numStages);
   LogicalResult dealModel();
+  LogicalResult checkSlices();
 
   template <typename OpTy>
   FailureOr<OpTy> lookup(FlatSymbolRefAttr name) {
@@ -398,11 +401,25 @@ LogicalResult Extraction::dealModel() {
   if (failed(layers))
     return failure();
   Result<std::vector<Stage>> stages =
-      dealLayers(*layers, problem().numStages());
+      dealLayers(*layers, problem().numStages(), problem().placement);
   if (!stages)
     return fail() << "layers of model " << schedule.getModelAttr() << ": "
                   << stages.message();
   problem().stages = std::move(*stages);
+  return success();
+}
+
+/// A slice of an activation has a byte at least.
+LogicalResult Extraction::checkSlices() {
+  const Problem &p = problem();
+  for (int32_t s = 0; s + 1 < p.numStages(); ++s)
+    if (const int64_t output = p.stages[s].bytes.output;
+        output > 0 && output < p.slices)
+      return fail() << "stage " << s << " hands on " << output
+                    << (output == 1 ? " byte" : " bytes")
+                    << " for a micro-batch, which cannot be cut into "
+                    << p.slices << " slices; give at most " << output
+                    << ", or a larger output";
   return success();
 }
 

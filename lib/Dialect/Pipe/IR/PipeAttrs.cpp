@@ -269,13 +269,15 @@ Link LinkAttr::resolve() const {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// A parameter of a family to parse: a flag, or a number of at least 1.
+/// A parameter of a family to parse: a flag, or a number of 1 to `most`.
 struct Parameter {
   Parameter(StringRef name, bool &flag) : name(name), flag(&flag) {}
-  Parameter(StringRef name, int32_t &number) : name(name), number(&number) {}
+  Parameter(StringRef name, int32_t &number, int32_t most)
+      : name(name), number(&number), most(most) {}
   StringRef name;
   bool *flag = nullptr;
   int32_t *number = nullptr;
+  int32_t most = 0;
 };
 
 /// Prints "<name = value, ...>" for the parameters that are not the default.
@@ -308,7 +310,7 @@ static ParseResult parseParameter(AsmParser &parser, const Parameter &to) {
     if (parser.parseInteger(*to.number))
       return failure();
     return checkRange([&] { return parser.emitError(loc); }, to.name,
-                      *to.number, 1, std::numeric_limits<int32_t>::max());
+                      *to.number, 1, to.most);
   }
   StringRef keyword;
   if (failed(parser.parseOptionalKeyword(&keyword, {"true", "false"})))
@@ -342,12 +344,16 @@ template <typename Family, typename Generate>
 static Result<Program> looped(Family family, const Problem &problem,
                               Generate &&generate) {
   const int64_t stages = int64_t(family.getChunks()) * problem.numRanks;
-  if (stages != problem.numStages())
-    return Failure{(Family::getMnemonic() + ": " + Twine(family.getChunks()) +
-                    " chunks on " + Twine(problem.numRanks) + " ranks are " +
-                    Twine(stages) + " stages, but there are " +
-                    Twine(problem.numStages()) + "; make them equal")
-                       .str()};
+  if (stages != problem.numStages() && problem.numRanks > 0)
+    return Failure{
+        (Family::getMnemonic() + ": " + Twine(family.getChunks()) +
+         " chunks on " + Twine(problem.numRanks) + " ranks are " +
+         Twine(stages) + " stages, but there are " +
+         Twine(problem.numStages()) + "; make it " + Twine(stages) + " stages" +
+         (problem.numStages() % problem.numRanks == 0
+              ? " or chunks = " + Twine(problem.numStages() / problem.numRanks)
+              : Twine()))
+            .str()};
   return generate();
 }
 
@@ -431,8 +437,9 @@ Result<Program> PipeDreamAttr::generate(const Problem &problem) const {
 Attribute PipeDream2BWAttr::parse(AsmParser &parser, Type) {
   int32_t group = 0;
   bool split = false;
-  if (parseParameters(parser, getMnemonic(),
-                      {{"group", group}, {"split_backward", split}}))
+  if (parseParameters(
+          parser, getMnemonic(),
+          {{"group", group, kMaxMicrobatches}, {"split_backward", split}}))
     return {};
   return get(parser.getContext(), group, split);
 }
@@ -448,8 +455,9 @@ Result<Program> PipeDream2BWAttr::generate(const Problem &problem) const {
 Attribute Seq1F1BAttr::parse(AsmParser &parser, Type) {
   int32_t slices = 2;
   bool split = false;
-  if (parseParameters(parser, getMnemonic(),
-                      {{"slices", slices}, {"split_backward", split}}))
+  if (parseParameters(
+          parser, getMnemonic(),
+          {{"slices", slices, kMaxMicrobatches}, {"split_backward", split}}))
     return {};
   return get(parser.getContext(), slices, split);
 }
@@ -465,9 +473,10 @@ Result<Program> Seq1F1BAttr::generate(const Problem &problem) const {
 Attribute Interleaved1F1BAttr::parse(AsmParser &parser, Type) {
   int32_t chunks = 2, group = 0;
   bool split = false;
-  if (parseParameters(
-          parser, getMnemonic(),
-          {{"chunks", chunks}, {"group", group}, {"split_backward", split}}))
+  if (parseParameters(parser, getMnemonic(),
+                      {{"chunks", chunks, kMaxStages},
+                       {"group", group, kMaxMicrobatches},
+                       {"split_backward", split}}))
     return {};
   return get(parser.getContext(), chunks, group, split);
 }
@@ -486,8 +495,9 @@ Result<Program> Interleaved1F1BAttr::generate(const Problem &problem) const {
 Attribute BreadthFirstAttr::parse(AsmParser &parser, Type) {
   int32_t chunks = 2;
   bool split = false;
-  if (parseParameters(parser, getMnemonic(),
-                      {{"chunks", chunks}, {"split_backward", split}}))
+  if (parseParameters(
+          parser, getMnemonic(),
+          {{"chunks", chunks, kMaxStages}, {"split_backward", split}}))
     return {};
   return get(parser.getContext(), chunks, split);
 }
@@ -506,8 +516,9 @@ Result<Program> BreadthFirstAttr::generate(const Problem &problem) const {
 template <typename Family>
 static Attribute parseGrouped(AsmParser &parser) {
   int32_t chunks = 2, group = 0;
-  if (parseParameters(parser, Family::getMnemonic(),
-                      {{"chunks", chunks}, {"group", group}}))
+  if (parseParameters(
+          parser, Family::getMnemonic(),
+          {{"chunks", chunks, kMaxStages}, {"group", group, kMaxMicrobatches}}))
     return {};
   return Family::get(parser.getContext(), chunks, group);
 }
@@ -561,8 +572,9 @@ PENSTOCK_BARE_FAMILY(DualPipeAttr, dualPipe)
 Attribute HanayoAttr::parse(AsmParser &parser, Type) {
   int32_t waves = 1;
   bool split = false;
-  if (parseParameters(parser, getMnemonic(),
-                      {{"waves", waves}, {"split_backward", split}}))
+  if (parseParameters(
+          parser, getMnemonic(),
+          {{"waves", waves, kMaxStages / 2}, {"split_backward", split}}))
     return {};
   return get(parser.getContext(), waves, split);
 }

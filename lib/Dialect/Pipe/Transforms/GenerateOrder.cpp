@@ -62,6 +62,14 @@ LogicalResult GenerateOrder::generate(ScheduleOp op) {
     Result<Program> order = family.generate(program.problem);
     if (!order)
       return emitFailure(*extracted, order.failure());
+    if (!keepsSliceOrder(*order))
+      return emitError(op.getLoc())
+             << "schedule @" << op.getSymName() << ": slices("
+             << order->problem.slices << ") does not go with " << family
+             << ", which does not run the forwards of a micro-batch's slices "
+                "ascending and their backwards descending, as causal attention "
+                "needs: use #pipe.seq_1f1b, #pipe.gpipe<descending = true>, "
+                "#pipe.breadth_first, or an order of rank ops";
     program = std::move(*order);
   }
   if (splitBackward)

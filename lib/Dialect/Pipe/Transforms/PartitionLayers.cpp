@@ -74,10 +74,10 @@ LogicalResult overrideSpec(ScheduleOp op, const SpecOverrides &overrides) {
   auto fail = [&] {
     return emitError(op.getLoc()) << "schedule @" << op.getSymName() << ": ";
   };
-  if (ranks != -1 && (ranks < 1 || ranks > kMaxRanks))
+  if (ranks != kNotGiven && (ranks < 1 || ranks > kMaxRanks))
     return fail() << "option ranks=" << ranks << " must be between 1 and "
                   << kMaxRanks;
-  if (microbatches != -1 &&
+  if (microbatches != kNotGiven &&
       (microbatches < 1 || microbatches > kMaxMicrobatches))
     return fail() << "option microbatches=" << microbatches
                   << " must be between 1 and " << kMaxMicrobatches;
@@ -92,14 +92,14 @@ LogicalResult overrideSpec(ScheduleOp op, const SpecOverrides &overrides) {
   }
   // What is written by hand has its own ranks and micro-batches.
   Block &body = op.getBody().front();
-  if (ranks != -1 && ranks != op.getRanks()) {
+  if (ranks != kNotGiven && ranks != op.getRanks()) {
     if (!body.empty())
       return fail() << "option ranks=" << ranks << " does not fit the "
                     << (isa<RankOp>(body.front()) ? "rank" : "stage")
                     << " ops, which are written for other ranks; remove them";
     op.setRanks(static_cast<int32_t>(ranks));
   }
-  if (microbatches != -1 && microbatches != op.getMicrobatches()) {
+  if (microbatches != kNotGiven && microbatches != op.getMicrobatches()) {
     if (!body.getOps<RankOp>().empty())
       return fail() << "option microbatches=" << microbatches
                     << " does not fit the rank ops, which are written for "
@@ -107,7 +107,7 @@ LogicalResult overrideSpec(ScheduleOp op, const SpecOverrides &overrides) {
                     << "; remove them or give a schedule= too";
     op.setMicrobatches(static_cast<int32_t>(microbatches));
   }
-  if (ranks != -1)
+  if (ranks != kNotGiven)
     return success();
 
   auto cluster = op.getClusterAttr()

@@ -15,6 +15,8 @@
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassOptions.h"
 
+#include <limits>
+
 #include <memory>
 #include <string>
 
@@ -31,11 +33,11 @@ struct CompileOptions : mlir::PassPipelineOptions<CompileOptions> {
   Option<int64_t> microbatches{
       *this, "microbatches",
       llvm::cl::desc("Number of micro-batches instead of the schedule's own"),
-      llvm::cl::init(-1)};
+      llvm::cl::init(std::numeric_limits<int64_t>::min())};
   Option<int64_t> ranks{
       *this, "ranks",
       llvm::cl::desc("Number of ranks instead of the schedule's own"),
-      llvm::cl::init(-1)};
+      llvm::cl::init(std::numeric_limits<int64_t>::min())};
   Option<bool> splitBackward{
       *this, "split-backward",
       llvm::cl::desc("Split every backward in its input and weight part"),

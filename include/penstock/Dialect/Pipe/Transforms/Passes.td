@@ -17,9 +17,9 @@ def PartitionLayers : Pass<"pipe-partition-layers", "::mlir::ModuleOp"> {
     Resolves what a spec refers to and writes it down as `stage` ops.
 
     With a model, its layers are cut into as many contiguous stages as the
-    schedule family wants (ranks times chunks), so that the most expensive stage
-    is as cheap as possible; the cost of a layer is that of its forward and
-    backward. Where the order of the family would then need more memory than a
+    schedule family wants (ranks times chunks), so that the rank with the most
+    expensive stages, and then the most expensive stage, is as cheap as possible;
+    the cost of a layer is that of its forward and backward. Where the order of the family would then need more memory than a
     rank has, the layers are cut so that it fits, if that is found possible. A
     stage costs the sum of its layers and puts out what its last layer puts out.
     Without a model, all stages cost what `costs` says. Ranks,
@@ -47,9 +47,11 @@ def PartitionLayers : Pass<"pipe-partition-layers", "::mlir::ModuleOp"> {
     Option<"schedule", "schedule", "std::string", /*default=*/"",
            "Family to use instead of the schedule's own, as in "
            "`one_f_one_b` or `one_f_one_b<split_backward=true>`">,
-    Option<"microbatches", "microbatches", "int64_t", /*default=*/"-1",
+    Option<"microbatches", "microbatches", "int64_t",
+           /*default=*/"std::numeric_limits<int64_t>::min()", // not given
            "Number of micro-batches instead of the schedule's own">,
-    Option<"ranks", "ranks", "int64_t", /*default=*/"-1",
+    Option<"ranks", "ranks", "int64_t",
+           /*default=*/"std::numeric_limits<int64_t>::min()", // not given
            "Number of ranks instead of the schedule's or cluster's own">,
   ];
   let statistics = [

@@ -10,13 +10,19 @@
 
 #include "penstock/Dialect/Pipe/IR/Convert.h"
 
+#include <limits>
+
 namespace penstock::pipe {
 
-/// What a trial replaces: where there is none, and at -1, the spec stays.
+/// An option that is not given.
+inline constexpr int64_t kNotGiven = std::numeric_limits<int64_t>::min();
+
+/// What a trial replaces: where there is none, and at kNotGiven, the spec
+/// stays.
 struct SpecOverrides {
   ScheduleFamilyAttrInterface family;
-  int64_t microbatches = -1;
-  int64_t ranks = -1;
+  int64_t microbatches = kNotGiven;
+  int64_t ranks = kNotGiven;
 };
 
 /// The family that an option names: the text of an attribute, of this dialect
