@@ -247,19 +247,22 @@ ActionContext Reference::contextOf(int32_t layer, int32_t microbatch) const {
   return context;
 }
 
-/// As the ranks add them in all_reduce.
+/// As the ranks add them in all_reduce: from zero, in the order of the ranks.
 void Reference::addCopies() {
   for (size_t s = 0; s < numCopies.size(); ++s)
     for (int32_t l = firstLayers[s]; l < firstLayers[s + 1]; ++l) {
-      const std::span<float> sums = copies[0]->gradients(l);
+      std::vector<std::span<float>> gradients;
+      for (auto &copy : copies)
+        gradients.push_back(copy->gradients(l));
+      const std::span<float> sums = gradients[0];
       for (size_t i = 0; i < sums.size() && numCopies[s] > 1; ++i) {
         float sum = 0;
         for (int32_t copy = 0; copy < numCopies[s]; ++copy)
-          sum += copies[copy]->gradients(l)[i];
+          sum += gradients[copy][i];
         sums[i] = sum;
       }
       for (size_t copy = 1; copy < copies.size(); ++copy)
-        std::ranges::copy(sums, copies[copy]->gradients(l).begin());
+        std::ranges::copy(sums, gradients[copy].begin());
     }
 }
 

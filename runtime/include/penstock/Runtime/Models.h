@@ -78,8 +78,9 @@ Result<std::string> printModel(std::string_view description, int32_t numLayers);
 class Reference {
 public:
   /// Takes the number of layers, the micro-batches and, if these are cut, the
-  /// slices from `problem`. Each stage adds its weight gradients in ascending
-  /// order of micro-batches, those of each copy for itself.
+  /// slices from `problem`, whose stages must be placed. Each stage adds its
+  /// weight gradients in ascending order of micro-batches, those of each copy
+  /// for itself.
   static Result<Reference> make(std::string_view description,
                                 const std::string &textPath,
                                 const Problem &problem);
