@@ -3,6 +3,7 @@
 #include "penstock/Runtime/Models.h"
 
 #include "ByteLm.h"
+#include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
 #include <algorithm>
@@ -84,63 +85,223 @@ Result<std::string> printModel(std::string_view description,
 // Reference
 //===----------------------------------------------------------------------===//
 
-Reference::Reference(std::unique_ptr<InspectableModel> model, Stash stash,
-                     Problem problem)
-    : state(std::move(model)), stash(std::move(stash)),
-      problem(std::move(problem)) {}
+/// Of each stage, for each of its ranks, the micro-batches in the order in
+/// which their weight gradients are added: every one once, on one of the ranks,
+/// whatever the instructions are.
+static std::vector<std::vector<std::vector<int32_t>>>
+ordersOf(const Program &program) {
+  const Problem &problem = program.problem;
+  const int32_t m = problem.numMicrobatches;
+  std::vector<std::vector<int32_t>> ranksOf;
+  std::vector<std::vector<std::vector<int32_t>>> orders;
+  for (int32_t s = 0; s < problem.numStages(); ++s) {
+    ranksOf.push_back(problem.ranksOf(s));
+    orders.emplace_back(ranksOf.back().size());
+  }
+  std::vector<bool> seen(orders.size() * m);
+  auto add = [&](int32_t stage, int32_t microbatch, int32_t rank) {
+    const std::vector<int32_t> &ranks = ranksOf[stage];
+    const auto copy = std::find(ranks.begin(), ranks.end(), rank);
+    const size_t at = size_t(stage) * m + microbatch;
+    if (copy == ranks.end() || seen[at])
+      return;
+    seen[at] = true;
+    orders[stage][copy - ranks.begin()].push_back(microbatch);
+  };
+  for (size_t r = 0; r < program.ranks.size(); ++r)
+    for (const Instruction &inst : program.ranks[r].instructions)
+      if (inst.op == Op::Backward || inst.op == Op::BackwardWeight)
+        add(inst.stage, inst.microbatch, static_cast<int32_t>(r));
+  for (int32_t s = 0; s < problem.numStages(); ++s)
+    for (int32_t mb = 0; mb < m; ++mb)
+      add(s, mb, problem.rankOf(s, mb));
+  return orders;
+}
 
 Result<Reference> Reference::make(std::string_view description,
                                   const std::string &textPath,
                                   const Problem &problem) {
+  Program program;
+  program.problem = problem;
+  return make(description, textPath, program);
+}
+
+Result<Reference> Reference::make(std::string_view description,
+                                  const std::string &textPath,
+                                  const Program &program) {
   auto source = ByteLmSource::make(description, textPath);
   if (!source)
     return source.failure();
-  Result<int32_t> numLayers = countLayers(problem);
+  const Problem &given = program.problem;
+  Result<int32_t> numLayers = countLayers(given);
   if (!numLayers)
     return numLayers.failure();
+  auto config = configOfSlice((*source)->config, given.slices);
+  if (!config)
+    return config.failure();
 
-  Program program;
-  Problem &single = program.problem;
-  single.numRanks = 1;
-  single.numMicrobatches = problem.numWholeMicrobatches();
-  single.weights = problem.weights;
-  Stage stage;
-  stage.numLayers = *numLayers;
-  stage.bytes = bytesOf(stage, *numLayers, (*source)->config);
-  single.stages = {stage};
-  single.placement = {0};
-  program.ranks.resize(1);
-  auto model = makeByteLm(*source, program, 0);
-  if (!model)
-    return model.failure();
-  (*model)->captureGradients();
+  Reference reference;
+  Program layers;
+  Problem &problem = layers.problem;
+  problem.numRanks = 1;
+  problem.numMicrobatches = given.numMicrobatches;
+  problem.slices = given.slices;
+  problem.weights = given.weights;
+  for (int32_t l = 0; l < *numLayers; ++l) {
+    Stage stage;
+    stage.firstLayer = l;
+    stage.numLayers = 1;
+    stage.bytes = bytesOf(stage, *numLayers, *config);
+    stage.bytes.output *= given.slices;
+    stage.bytes.stash *= given.slices;
+    problem.stages.push_back(stage);
+  }
+  problem.placement.assign(*numLayers, 0);
+  layers.ranks.resize(1);
 
-  // Stash sizes are multiples of 64, and so of the alignment.
-  Stash stash(static_cast<std::byte *>(
-                  std::aligned_alloc(64, size_t(stage.bytes.stash))),
-              &std::free);
-  if (!stash)
-    return Failure{"not enough memory for the unpipelined reference: its stash "
-                   "takes " +
-                   std::to_string(stage.bytes.stash) + " bytes"};
-  return Reference(std::move(*model), std::move(stash), std::move(single));
+  const auto orders = ordersOf(program);
+  reference.shares.resize(problem.numMicrobatches);
+  size_t mostCopies = 1;
+  for (int32_t s = 0; s < given.numStages(); ++s) {
+    reference.firstLayers.push_back(given.stages[s].firstLayer);
+    reference.numCopies.push_back(static_cast<int32_t>(orders[s].size()));
+    mostCopies = std::max(mostCopies, orders[s].size());
+    for (int32_t copy = 0; copy < reference.numCopies[s]; ++copy) {
+      int32_t latest = 0;
+      for (int32_t mb : orders[s][copy]) {
+        latest = std::max(latest, mb);
+        reference.shares[latest].push_back({s, copy, mb});
+      }
+    }
+  }
+  reference.firstLayers.push_back(*numLayers);
+
+  for (size_t copy = 0; copy < mostCopies; ++copy) {
+    auto model = makeByteLm(*source, layers, 0);
+    if (!model)
+      return model.failure();
+    reference.copies.push_back(std::move(*model));
+  }
+  reference.copies[0]->captureGradients();
+  reference.problem = std::move(problem);
+  if (Status status = reference.allocate(); !status)
+    return status.failure();
+  return reference;
+}
+
+/// Micro-batches share memory when one is done before the other begins.
+Status Reference::allocate() {
+  size_t size = 0;
+  auto place = [&](TensorKind kind, int32_t layer) {
+    const size_t offset = size;
+    const auto bytes = size_t(bytesOf(problem, {kind, layer, 0}));
+    size += (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+    return offset;
+  };
+  const int32_t numLayers = problem.numStages();
+  for (int32_t l = 0; l < numLayers; ++l) {
+    const size_t output = place(TensorKind::Activation, l);
+    // The gradient of what the layer puts out is as large.
+    operands.push_back({output, place(TensorKind::Activation, l),
+                        place(TensorKind::Stash, l)});
+  }
+
+  std::vector<size_t> numWaiting(shares.size(), firstLayers.size() - 1);
+  std::vector<int32_t> idle;
+  for (const std::vector<Share> &part : shares) {
+    if (idle.empty()) {
+      Bytes bytes(
+          static_cast<std::byte *>(std::aligned_alloc(kSlotAlignment, size)),
+          &std::free);
+      if (!bytes)
+        return Failure{
+            "not enough memory for the unpipelined reference: what it keeps of "
+            "a micro-batch takes " +
+            std::to_string(size) + " bytes"};
+      idle.push_back(static_cast<int32_t>(memory.size()));
+      memory.push_back(std::move(bytes));
+    }
+    memoryOf.push_back(idle.back());
+    idle.pop_back();
+    for (const Share &share : part)
+      if (--numWaiting[share.microbatch] == 0)
+        idle.push_back(memoryOf[share.microbatch]);
+  }
+  return success();
+}
+
+/// That of a backward; a forward has `output` instead of `gradient`.
+ActionContext Reference::contextOf(int32_t layer, int32_t microbatch) const {
+  std::byte *const base = memory[memoryOf[microbatch]].get();
+  ActionContext context;
+  context.stage = layer;
+  context.microbatch = microbatch;
+  context.weight = problem.weightOf(microbatch);
+  context.stash = base + operands[layer].stash;
+  if (layer > 0) {
+    context.input = base + operands[layer - 1].output;
+    context.output = base + operands[layer - 1].gradient;
+  }
+  if (layer + 1 < problem.numStages())
+    context.gradient = base + operands[layer].gradient;
+  return context;
+}
+
+/// As the ranks add them in all_reduce: from zero, in the order of the ranks.
+void Reference::addCopies() {
+  for (size_t s = 0; s < numCopies.size(); ++s)
+    for (int32_t l = firstLayers[s]; l < firstLayers[s + 1]; ++l) {
+      std::vector<std::span<float>> gradients;
+      for (auto &copy : copies)
+        gradients.push_back(copy->gradients(l));
+      const std::span<float> sums = gradients[0];
+      for (size_t i = 0; i < sums.size() && numCopies[s] > 1; ++i) {
+        float sum = 0;
+        for (int32_t copy = 0; copy < numCopies[s]; ++copy)
+          sum += gradients[copy][i];
+        sums[i] = sum;
+      }
+      for (size_t copy = 1; copy < copies.size(); ++copy)
+        std::ranges::copy(sums, gradients[copy].begin());
+    }
 }
 
 double Reference::step() {
-  state->beginStep(nextStep++);
-  ActionContext context;
-  context.stage = 0;
-  context.stash = stash.get();
+  for (auto &copy : copies)
+    copy->beginStep(nextStep);
+  ++nextStep;
+  const int32_t numLayers = problem.numStages();
   std::vector<double> losses;
   for (int32_t mb = 0; mb < problem.numMicrobatches; ++mb) {
-    context.microbatch = mb;
-    context.weight = problem.weightOf(mb);
-    state->forward(context);
-    state->backward(context);
-    losses.push_back(state->loss(mb));
+    for (int32_t l = 0; l < numLayers; ++l) {
+      ActionContext context = contextOf(l, mb);
+      context.gradient = nullptr;
+      context.output = l + 1 < numLayers
+                           ? memory[memoryOf[mb]].get() + operands[l].output
+                           : nullptr;
+      copies[0]->forward(context);
+    }
+    losses.push_back(copies[0]->loss(mb));
+    for (int32_t l = numLayers; l-- > 0;)
+      copies[0]->backwardInput(contextOf(l, mb));
+    for (const Share &share : shares[mb])
+      for (int32_t l = firstLayers[share.stage];
+           l < firstLayers[share.stage + 1]; ++l) {
+        ActionContext context = contextOf(l, share.microbatch);
+        context.output = nullptr;
+        copies[share.copy]->backwardWeight(context);
+      }
   }
-  state->optimizerStep(0);
+  addCopies();
+  for (auto &copy : copies)
+    copy->optimizerStep(-1);
   return lossOfStep(problem, losses);
+}
+
+void Reference::forEachParameter(
+    const std::function<void(const Parameter &)> &fn) const {
+  for (int32_t l = 0; l < problem.numStages(); ++l)
+    copies[0]->forEachParameter(l, fn);
 }
 
 //===----------------------------------------------------------------------===//
@@ -189,8 +350,8 @@ Result<GradientCheck> compareGradients(const Problem &problem,
                                        const Reference &reference,
                                        std::span<const int32_t> here) {
   std::vector<Parameter> expected;
-  reference.model().forEachParameter(
-      0, [&](const Parameter &parameter) { expected.push_back(parameter); });
+  reference.forEachParameter(
+      [&](const Parameter &parameter) { expected.push_back(parameter); });
 
   GradientCheck check;
   check.steps = reference.numSteps();
@@ -236,23 +397,6 @@ Result<GradientCheck> compareGradients(const Problem &problem,
     first = last;
   }
   return check;
-}
-
-bool sumsInOrder(const Program &program) {
-  const Problem &problem = program.problem;
-  for (int32_t s = 0; s < problem.numStages() && problem.numChains() > 1; ++s)
-    if (problem.ranksOf(s).size() > 1)
-      return false;
-  std::vector<int32_t> latest(problem.stages.size(), -1);
-  for (const RankProgram &rank : program.ranks)
-    for (const Instruction &inst : rank.instructions) {
-      if (inst.op != Op::Backward && inst.op != Op::BackwardWeight)
-        continue;
-      if (inst.microbatch < latest[inst.stage])
-        return false;
-      latest[inst.stage] = inst.microbatch;
-    }
-  return true;
 }
 
 void GradientCheck::add(const GradientCheck &other) {
@@ -324,13 +468,13 @@ GradientCheckReport checkGradients(const Program &program,
                                    const std::string &textPath, RunOptions run,
                                    MakeModel *makeGpu) {
   GradientCheckReport report;
-  report.check.exact = !makeGpu && sumsInOrder(program);
+  report.check.exact = !makeGpu;
   std::string description(givenDescription);
   auto set = [](std::string &description, const std::string &entry) {
     description += (description.find(':') == description.npos ? ':' : ',');
     description += entry;
   };
-  if (!report.check.exact)
+  if (makeGpu)
     set(description, "optimizer=sgd");
   std::string ofReference = description;
   if (makeGpu) {
@@ -363,17 +507,24 @@ GradientCheckReport checkGradients(const Program &program,
     return report;
   }
   auto factory = (makeGpu ? makeGpu : makeModel)(description, textPath);
-  auto reference = Reference::make(ofReference, textPath, program.problem);
-  for (const Failure *failure : {factory ? nullptr : &factory.failure(),
-                                 reference ? nullptr : &reference.failure()})
-    if (failure) {
-      report.error = {ErrorKind::BadModel, failure->message};
-      return report;
-    }
+  if (!factory) {
+    report.error = {ErrorKind::BadModel, factory.message()};
+    return report;
+  }
+  if (Status status = wellFormed(program); !status) {
+    report.error = {ErrorKind::InvalidProgram, status.message(),
+                    status.failure().site};
+    return report;
+  }
+  auto reference = Reference::make(ofReference, textPath, program);
+  if (!reference) {
+    report.error = {ErrorKind::BadModel, reference.message()};
+    return report;
+  }
   run.onFinished = [&](std::span<const Model *const> models) {
-    for (int64_t step = 0; step < run.steps; ++step)
-      reference->step();
     try {
+      for (int64_t step = 0; step < run.steps; ++step)
+        reference->step();
       auto check = compareGradients(program.problem, models, *reference,
                                     run.backend ? run.backend->localRanks()
                                                 : std::vector<int32_t>());

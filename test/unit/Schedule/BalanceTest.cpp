@@ -65,6 +65,12 @@ TEST(Balance, KnownOptima) {
   model.front() = 2;
   model.back() = 1.5;
   EXPECT_EQ(qualityOf(model, balanced(model, 8)).maximum, 5);
+  // The Llama 3 Herd of Models (arXiv:2407.21783), section 3.3: 126 layers, the
+  // embedding and the head over 16 ranks.
+  Cuts eights;
+  for (int32_t cut = 0; cut < 128; cut += 8)
+    eights.push_back(cut);
+  EXPECT_EQ(balanced(Costs(128, 1.0), 16), eights);
 }
 
 TEST(Balance, EqualLayersTieWhateverTheirCost) {

@@ -1,8 +1,7 @@
 //===- FamiliesTest.cpp - Orders and figures of the families --------------===//
 
-#include "../Support/Problems.h"
+#include "../Support/FamilyChecks.h"
 
-#include "penstock/Analysis/Timeline.h"
 #include "penstock/Program/File.h"
 #include "penstock/Program/Text.h"
 
@@ -23,13 +22,6 @@ static std::string letters(const RankProgram &rank) {
     text += std::to_string(inst.microbatch);
   }
   return text;
-}
-
-static Timing simulated(const Result<Program> &order) {
-  EXPECT_TRUE(order) << order.message();
-  std::optional<Timing> timing = simulateOrder(*order);
-  EXPECT_TRUE(timing);
-  return *timing;
 }
 
 TEST(Families, NaiveKeepsOneMicrobatchInThePipe) {
@@ -56,6 +48,15 @@ TEST(Families, NaiveTakesAnyPlacement) {
   EXPECT_EQ(simulated(order).makespan, 2 * 4 * 3);
 }
 
+// The sum of all F and B, and 2 (p - 1) transfers.
+TEST(Families, LatencyOfNaive) {
+  EXPECT_EQ(simulated(naive(pipeline(4, 1, cost(1, 1, 1), 0.25))).makespan,
+            13.5);
+  for (int32_t p = 1; p <= 16; ++p)
+    EXPECT_EQ(simulated(naive(pipeline(p, 1, cost(1, 2, 1), 0.5))).makespan,
+              4 * p + (p - 1));
+}
+
 TEST(Families, GPipeRunsAllForwardsThenAllBackwardsAscending) {
   Result<Program> order = gpipe(pipeline(2, 3));
   ASSERT_TRUE(order);
@@ -70,6 +71,11 @@ TEST(Families, OneForwardOneBackwardWarmsUpByDistanceToTheEnd) {
   EXPECT_EQ(letters(order->ranks[1]), "F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
   EXPECT_EQ(letters(order->ranks[2]), "F0 F1 B0 F2 B1 F3 B2 F4 B3 B4");
   EXPECT_EQ(letters(order->ranks[3]), "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4");
+  EXPECT_EQ(listing(oneForwardOneBackward(pipeline(4, 6))),
+            "0F0 0F1 0F2 0F3 0B0 0F4 0B1 0F5 0B2 0B3 0B4 0B5\n"
+            "1F0 1F1 1F2 1B0 1F3 1B1 1F4 1B2 1F5 1B3 1B4 1B5\n"
+            "2F0 2F1 2B0 2F2 2B1 2F3 2B2 2F4 2B3 2F5 2B4 2B5\n"
+            "3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 3F4 3B4 3F5 3B5\n");
 }
 
 TEST(Families, OneForwardOneBackwardWithFewerMicrobatchesThanRanks) {
@@ -101,16 +107,17 @@ TEST(Families, MakespanOfOneForwardOneBackward) {
 
 TEST(Families, ClosedFormsOnAGrid) {
   const StageCost costs[] = {cost(1, 1, 1), cost(2, 0.5, 0.25), cost(0, 3, 1)};
-  for (int32_t p = 1; p <= 8; ++p)
-    for (int32_t m = 1; m <= 16; ++m)
+  for (int32_t p = 1; p <= 16; ++p)
+    for (int32_t m : kMicrobatches)
       for (const StageCost &c : costs) {
+        SCOPED_TRACE(testing::Message() << "p=" << p << " m=" << m);
         const Problem problem = pipeline(p, m, c);
         const double work = c.forward + c.backward;
-        const Timing naiveTiming = simulated(naive(problem));
+        const Timing naiveTiming = checked(naive(problem));
         EXPECT_EQ(naiveTiming.makespan, m * p * work);
-        const Timing all = simulated(gpipe(problem));
+        const Timing all = checked(gpipe(problem));
         EXPECT_EQ(all.makespan, (m + p - 1) * work);
-        const Timing alternating = simulated(oneForwardOneBackward(problem));
+        const Timing alternating = checked(oneForwardOneBackward(problem));
         EXPECT_EQ(alternating.makespan, (m + p - 1) * work);
         for (int32_t r = 0; r < p; ++r) {
           EXPECT_EQ(naiveTiming.ranks[r].peakActivations, 1);

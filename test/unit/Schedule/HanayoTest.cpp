@@ -28,9 +28,9 @@ TEST(Hanayo, BubbleRates) {
 }
 
 TEST(Hanayo, CompleteWithinTheMemoryOf1F1B) {
-  for (int32_t p = 1; p <= 12; ++p)
+  for (int32_t p = 1; p <= 16; ++p)
     for (int32_t w : {1, 2, 3})
-      for (int32_t m : {1, 2, p, p + 1, 4 * p}) {
+      for (int32_t m : kMicrobatches) {
         SCOPED_TRACE("p=" + std::to_string(p) + " w=" + std::to_string(w) +
                      " m=" + std::to_string(m));
         const Timing timing = checked(hanayo(snake(p, 2 * w, m), w));

@@ -148,9 +148,9 @@ TEST(Interleaved, DefaultGroup) {
 // it gives otherwise is that order.
 TEST(Interleaved, RefusesTheGroupsThatDeadlock) {
   int refused = 0;
-  for (int32_t p = 1; p <= 6; ++p)
+  for (int32_t p = 1; p <= 8; ++p)
     for (int32_t v = 1; v <= 3; ++v)
-      for (int32_t m = 1; m <= 3 * p; ++m)
+      for (int32_t m = 1; m <= (p <= 6 ? 3 : 2) * p; ++m)
         for (int32_t g = 1; g <= m; ++g)
           for (int32_t hop : {1, 2}) {
             const Problem problem = loopedPipeline(p, v, m);
@@ -176,7 +176,7 @@ TEST(Interleaved, RefusesTheGroupsThatDeadlock) {
 // Groups g of p to m are without a bubble of their own if m mod g is 0 or >= p,
 // and only then: the rule of Megatron-LM.
 TEST(Interleaved, GroupRule) {
-  for (int32_t p = 2; p <= 6; ++p)
+  for (int32_t p = 2; p <= 8; ++p)
     for (int32_t v = 2; v <= 4; ++v)
       for (int32_t m = p; m <= 3 * p; ++m)
         for (int32_t g = p; g <= m; ++g) {
@@ -194,13 +194,14 @@ TEST(Interleaved, GroupRule) {
 
 TEST(Interleaved, RestsThatCostTime) {
   // Bubble in the time of F + B = 3 of a rank, that is of two stages.
-  auto rankBubble = [](int32_t m, int32_t g) {
-    return idle(simulated(interleaved1F1B(loopedPipeline(4, 2, m), g))) / 2;
+  auto rankBubble = [](int32_t p, int32_t m, int32_t g) {
+    return idle(simulated(interleaved1F1B(loopedPipeline(p, 2, m), g))) / 2;
   };
-  EXPECT_EQ(rankBubble(9, 4), 10);
-  EXPECT_EQ(rankBubble(10, 4), 9.5);
-  EXPECT_EQ(rankBubble(10, 5), 4.5);
-  EXPECT_EQ(rankBubble(3, 3), 6);
+  EXPECT_EQ(rankBubble(4, 9, 4), 10);
+  EXPECT_EQ(rankBubble(4, 10, 4), 9.5);
+  EXPECT_EQ(rankBubble(4, 10, 5), 4.5);
+  EXPECT_EQ(rankBubble(4, 3, 3), 6);
+  EXPECT_EQ(rankBubble(8, 20, 10), 10.5);
 }
 
 TEST(Interleaved, ExplainsDeadlocks) {
@@ -226,9 +227,9 @@ TEST(Interleaved, ExplainsDeadlocks) {
 }
 
 TEST(Interleaved, ClosedFormsOnAGrid) {
-  for (int32_t p : {1, 2, 3, 4, 7, 8})
+  for (int32_t p = 1; p <= 16; ++p)
     for (int32_t v = 1; v <= 4; ++v)
-      for (int32_t m : {1, 2, 3, 5, 8, 13, 16}) {
+      for (int32_t m : kMicrobatches) {
         SCOPED_TRACE(testing::Message()
                      << "p=" << p << " v=" << v << " m=" << m);
         const StageCost c = cost(1, 1.5, 0.25);
@@ -278,6 +279,25 @@ TEST(Interleaved, Latency) {
         EXPECT_EQ(simulated(interleaved1F1B(problem)).makespan,
                   3 * (rounds * p * v + p - 1) + 2 * (p * v - 1) * latency);
       }
+}
+
+// A warm-up of one forward for each rank that follows has the bubble of one of
+// two, but shows more transfers, unless backwards are split.
+TEST(Interleaved, TransfersThatShow) {
+  auto shown = [](int32_t hop, bool isSplit) {
+    constexpr double latency = 1.0 / 64;
+    Problem problem = loopedPipeline(4, 2, 16);
+    Program order = anyInterleaved(problem, 4, hop);
+    if (isSplit)
+      splitBackward(order);
+    const double ideal = simulated(Result<Program>(order)).makespan;
+    order.problem.link.latency = latency;
+    return (simulated(Result<Program>(order)).makespan - ideal) / latency;
+  };
+  EXPECT_EQ(shown(2, false), 14);
+  EXPECT_EQ(shown(1, false), 54);
+  EXPECT_EQ(shown(2, true), 10);
+  EXPECT_EQ(shown(1, true), 10);
 }
 
 // P. Qi et al., Zero Bubble Pipeline Parallelism (arXiv:2401.10241), tables 5
@@ -352,9 +372,9 @@ TEST(InterleavedZB, Order) {
 
 TEST(InterleavedZB, ClosedForms) {
   for (const StageCost &c : {cost(1, 1, 1), cost(2, 1, 0.5), cost(1, 3, 1)})
-    for (int32_t p = 1; p <= 8; ++p)
+    for (int32_t p = 1; p <= 16; ++p)
       for (int32_t v = 1; v <= 4; ++v)
-        for (int32_t rounds = 1; rounds <= 3; ++rounds) {
+        for (int32_t rounds : {1, 2, 3, 64 / p}) {
           const Timing timing =
               simulated(interleavedZB(loopedPipeline(p, v, rounds * p, c)));
           EXPECT_EQ(idle(timing), (p - 1) * (c.forward + c.input - c.weight));
@@ -376,7 +396,7 @@ TEST(GIS, UnitTimes) {
 
 TEST(GIS, ClosedForms) {
   for (const StageCost &c : {cost(1, 1, 1), cost(2, 1.5, 0.5), cost(2, 3, 1)})
-    for (int32_t p : {2, 4, 6, 8})
+    for (int32_t p = 2; p <= 16; p += 2)
       for (int32_t v = 1; v <= 4; ++v)
         for (int32_t g = p / 2; g <= p; ++g) {
           SCOPED_TRACE(testing::Message()

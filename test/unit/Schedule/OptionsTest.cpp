@@ -30,8 +30,8 @@ TEST(GPipe, Recompute) {
 }
 
 TEST(GPipe, ClosedFormsOfTheOptions) {
-  for (int32_t p : {1, 2, 3, 4, 8, 16})
-    for (int32_t m : {1, 2, 3, 4, 9, 16})
+  for (int32_t p = 1; p <= 16; ++p)
+    for (int32_t m : kMicrobatches)
       for (bool descending : {false, true}) {
         SCOPED_TRACE(testing::Message() << "p=" << p << " m=" << m);
         StageCost c = cost(2, 3, 1);
@@ -73,8 +73,8 @@ TEST(EagerOneForwardOneBackward, Order) {
 }
 
 TEST(EagerOneForwardOneBackward, ClosedForms) {
-  for (int32_t p : {1, 2, 3, 4, 8, 16})
-    for (int32_t m : {1, 2, 3, 4, 9, 16, 40}) {
+  for (int32_t p = 1; p <= 16; ++p)
+    for (int32_t m : kMicrobatches) {
       SCOPED_TRACE(testing::Message() << "p=" << p << " m=" << m);
       const Timing timing =
           checked(eagerOneForwardOneBackward(pipeline(p, m, cost(2, 1, 0.5))));

@@ -61,6 +61,21 @@ TEST(DualPipe, FiguresOfUnequalTimes) {
     }
 }
 
+// F&B may take anything from their sum to the longer one: the figures hold for
+// the ranks in the middle, which run one F and one B more apart.
+TEST(DualPipe, IdleOfOverlappedPairs) {
+  const std::pair<double, double> rows[] = {
+      {0, 6}, {0.25, 5.25}, {0.5, 4.5}, {0.75, 3.75}, {1, 3}};
+  for (const auto &[overlap, idleTime] : rows) {
+    Problem problem = bothWays(8, 20);
+    problem.overlap = overlap;
+    const Timing timing = simulated(dualPipe(problem));
+    for (int32_t r : {3, 4})
+      EXPECT_EQ(timing.span - timing.ranks[r].busy, idleTime)
+          << "overlap=" << overlap;
+  }
+}
+
 TEST(DualPipe, IsDualPipeVOnEitherHalf) {
   Result<Program> dual = dualPipe(bothWays(4, 10));
   Result<Program> half = dualPipeV(snake(2, 2, 5));

@@ -7,6 +7,10 @@
 
 #include "../Support/FamilyChecks.h"
 
+#include <array>
+#include <map>
+#include <set>
+
 using namespace penstock;
 using namespace penstock::test;
 
@@ -72,19 +76,46 @@ TEST(ZBV, LeavesOutMicrobatches) {
             "1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 2I1 2W1 1I1 1W1");
 }
 
-// The CSV tables of torch's ZBVZeroBubble. For m < 2p - 1 it fills up the
-// micro-batches and leaves their cells empty.
-// The orders of few micro-batches are those of many without the others.
-TEST(ZBV, FewMicrobatches) {
-  for (const auto &[p, m] : {std::pair(2, 1), {2, 2}, {4, 3}, {4, 6}}) {
-    Result<Program> full = zbV(snake(p, 2, 2 * p - 1));
-    ASSERT_TRUE(full);
-    for (RankProgram &rank : full->ranks)
-      std::erase_if(rank.instructions, [m = m](const Instruction &inst) {
-        return inst.microbatch >= m;
-      });
-    EXPECT_EQ(zbV(snake(p, 2, m))->ranks, full->ranks);
-  }
+/// The phases of torch's ZBVZeroBubble as they are written down for it: of at
+/// least 2p - 1 micro-batches, without those that are not there.
+static std::string phasesOfZBV(int32_t p, int32_t r, int32_t m) {
+  const int32_t n = std::max(2 * p - 1, m);
+  std::string text;
+  std::map<std::string, int32_t> next;
+  auto run = [&](int32_t repetitions, std::initializer_list<const char *> ops) {
+    for (int32_t k = 0; k < repetitions; ++k)
+      for (const std::string op : ops) { // letter and chunk
+        const int32_t mb = next[op];
+        if (mb == n)
+          continue;
+        ++next[op];
+        if (mb < m)
+          text += (text.empty() ? "" : " ") +
+                  std::to_string(op[1] == '0' ? r : 2 * p - 1 - r) + op[0] +
+                  std::to_string(mb);
+      }
+  };
+  run(2 * (p - r) - 1, {"F0"});
+  run(r, {"F1", "F0"});
+  run(p - r, {"F1", "I1", "W1"});
+  while (next["F0"] < n || next["F1"] < n)
+    run(1, {"F0", "I0", "W0", "F1", "I1", "W1"});
+  run(r, {"I0", "I1"});
+  run(p - r, {"I0", "W0"});
+  run(n, {"W1"});
+  run(n, {"W0"});
+  return text;
+}
+
+TEST(ZBV, Phases) {
+  for (int32_t p = 1; p <= 16; ++p)
+    for (int32_t m : kMicrobatches) {
+      const Result<Program> order = zbV(snake(p, 2, m));
+      ASSERT_TRUE(order) << order.message();
+      for (int32_t r = 0; r < p; ++r)
+        EXPECT_EQ(listing(order->ranks[r]), phasesOfZBV(p, r, m))
+            << "p=" << p << " m=" << m;
+    }
 }
 
 //===----------------------------------------------------------------------===//
@@ -188,6 +219,85 @@ TEST(VMin, ClosedForms) {
       EXPECT_EQ(largestPeak(timing), (p + 4) / 3 * 2);
       EXPECT_EQ(idle(timing), p == 1 ? 0 : p % 3 == 0 ? 4 * p - 7 : 4 * p - 5);
     }
+}
+
+/// Start slots of micro-batch 0 on rank r: F of its two stages along the V, and
+/// I of them on the way back. Micro-batch k is 6 k later.
+using Slots = std::array<int32_t, 4>;
+static Slots slotsOfVMin(int32_t r, int32_t p) {
+  const int32_t d = p % 3 == 0 ? 2 : 0;
+  return {r, 2 * p - 1 - r, 2 * p + d + r, 4 * p + d - 1 - r};
+}
+static Slots slotsOfVHalf(int32_t r, int32_t p) {
+  const int32_t d = p % 2 == 0 ? 3 : 0;
+  return {2 * r, 3 * p - 2 - r, 3 * p + d - 1 + 2 * r, 6 * p + d - 2 - r};
+}
+
+// P. Qi et al. (arXiv:2405.15362): the building blocks repeat every 6 slots
+// without collisions, and between warm-up and cool-down the orders are theirs.
+TEST(VHalf, BuildingBlocks) {
+  const struct {
+    Slots (*slots)(int32_t, int32_t);
+    Result<Program> (*generate)(const Problem &);
+  } families[] = {{slotsOfVMin, vMin}, {slotsOfVHalf, vHalf}};
+  for (const auto &[slots, generate] : families)
+    for (int32_t p = 2; p <= 16; ++p) {
+      SCOPED_TRACE("p=" + std::to_string(p));
+      const int32_t m = 5 * p;
+      const Result<Program> order = generate(snake(p, 2, m));
+      ASSERT_TRUE(order);
+      for (int32_t r = 0; r < p; ++r) {
+        const Slots own = slots(r, p);
+        std::set<int32_t> residues;
+        for (int32_t slot : own)
+          residues.insert(slot % 6);
+        EXPECT_EQ(residues.size(), 4u);
+        EXPECT_LT(own[0], own[1]);
+        EXPECT_LT(own[1], own[2]);
+        EXPECT_LT(own[2], own[3]);
+        if (r > 0) {
+          const Slots before = slots(r - 1, p);
+          EXPECT_LT(before[0], own[0]);
+          EXPECT_LT(own[1], before[1]);
+          EXPECT_LT(before[2], own[2]);
+          EXPECT_LT(own[3], before[3]);
+        }
+
+        auto isInside = [&](int32_t mb) {
+          return mb >= 2 * p && mb < m - 2 * p;
+        };
+        std::vector<std::pair<int32_t, std::string>> block;
+        for (int32_t mb = 0; mb < m; ++mb)
+          for (int32_t k = 0; k < 4 && isInside(mb); ++k)
+            block.emplace_back(
+                own[k] + 6 * mb,
+                std::to_string(k == 0 || k == 3 ? r : 2 * p - 1 - r) +
+                    (k < 2 ? 'F' : 'I') + std::to_string(mb));
+        std::sort(block.begin(), block.end());
+        std::string expected;
+        for (const auto &[slot, op] : block)
+          expected += (expected.empty() ? "" : " ") + op;
+        RankProgram inside = order->ranks[r];
+        std::erase_if(inside.instructions, [&](const Instruction &inst) {
+          return !isInside(inst.microbatch);
+        });
+        EXPECT_EQ(withoutWeights(inside), expected) << "rank " << r;
+      }
+    }
+}
+
+// The same: of the bubble of 1F1B, (p - 1) of both stages, a half and two
+// thirds where there are many ranks.
+TEST(VHalf, ShareOfTheBubbleOf1F1B) {
+  for (int32_t p : {16, 32, 64}) {
+    const double whole = idle(
+        simulated(oneForwardOneBackward(pipeline(p, 2 * p, cost(2, 2, 2)))));
+    EXPECT_EQ(whole, 6 * (p - 1));
+    EXPECT_NEAR(idle(simulated(vHalf(snake(p, 2, 2 * p)))) / whole, 1. / 2,
+                1. / p);
+    EXPECT_NEAR(idle(simulated(vMin(snake(p, 2, 2 * p)))) / whole, 2. / 3,
+                1. / p);
+  }
 }
 
 TEST(VHalf, RefusesSoManyRanksThatItTakesTooLong) {

@@ -22,6 +22,11 @@
 
 namespace penstock::test {
 
+/// Numbers of micro-batches up to 64, for grids over all numbers of ranks: all
+/// small ones, and some of the others.
+inline constexpr int32_t kMicrobatches[] = {1, 2, 3,  4,  5,  6,
+                                            7, 8, 13, 21, 31, 64};
+
 /// A problem with `chunks` stages a rank, along the ranks and back.
 inline Problem snake(int32_t numRanks, int32_t chunks, int32_t numMicrobatches,
                      StageCost stageCost = {}) {

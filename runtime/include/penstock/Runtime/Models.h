@@ -72,30 +72,65 @@ using MakeModel = Result<ModelFactory>(std::string_view, const std::string &);
 /// the model.
 Result<std::string> printModel(std::string_view description, int32_t numLayers);
 
-/// The same model as one stage in one thread, with a plain loop over the
-/// micro-batches and no program: what a pipelined run must be equal to.
+/// The same model in one thread, layer by layer, with a plain loop over the
+/// micro-batches: what a pipelined run must be equal to. Of a program it takes
+/// nothing but the order in which floats are added up, so that no bit differs.
 class Reference {
 public:
-  /// Takes the number of layers and the micro-batches from `problem`.
+  /// Takes the number of layers, the micro-batches and, if these are cut, the
+  /// slices from `problem`, whose stages must be placed. Each stage adds its
+  /// weight gradients in ascending order of micro-batches, those of each copy
+  /// for itself.
   static Result<Reference> make(std::string_view description,
                                 const std::string &textPath,
                                 const Problem &problem);
+
+  /// The same, but each copy of a stage adds the weight gradients in the order
+  /// of the first B or W of each micro-batch in the instructions of its rank.
+  /// A micro-batch that no rank or more than one takes counts once all the
+  /// same. The program must be wellFormed().
+  static Result<Reference> make(std::string_view description,
+                                const std::string &textPath,
+                                const Program &program);
 
   /// Trains the next step, counted from 0, and returns its loss. The model then
   /// shows the gradients of this step.
   double step();
 
   int64_t numSteps() const { return nextStep; }
-  const InspectableModel &model() const { return *state; }
+  /// As InspectableModel, all layers in order.
+  void forEachParameter(const std::function<void(const Parameter &)> &fn) const;
 
 private:
-  using Stash = std::unique_ptr<std::byte, void (*)(void *)>;
-  Reference(std::unique_ptr<InspectableModel> model, Stash stash,
-            Problem problem);
+  /// W of one micro-batch in the layers of one stage of the program.
+  struct Share {
+    int32_t stage, copy, microbatch;
+  };
+  /// The operands of one layer for one micro-batch, as offsets.
+  struct Operands {
+    size_t output, gradient, stash;
+  };
+  using Bytes = std::unique_ptr<std::byte, void (*)(void *)>;
 
-  std::unique_ptr<InspectableModel> state;
-  Stash stash;
-  Problem problem; ///< of one stage
+  Reference() = default;
+  Status allocate();
+  ActionContext contextOf(int32_t layer, int32_t microbatch) const;
+  void addCopies();
+
+  Problem problem; ///< one rank, and a stage for each layer
+  /// Of each stage of the program its layers, from the first to the next one's.
+  std::vector<int32_t> firstLayers;
+  std::vector<int32_t> numCopies; ///< of each stage of the program
+  /// Of each micro-batch what can be added once its gradients are known, and
+  /// was not before.
+  std::vector<std::vector<Share>> shares;
+
+  /// All have the same parameters. The first computes the gradients of the
+  /// activations; k adds up the weight gradients of the k-th copies.
+  std::vector<std::unique_ptr<InspectableModel>> copies;
+  std::vector<Operands> operands; ///< of each layer
+  std::vector<int32_t> memoryOf;  ///< of each micro-batch, index into `memory`
+  std::vector<Bytes> memory;      ///< for the micro-batches that still wait
   int64_t nextStep = 0;
 };
 
@@ -116,15 +151,14 @@ struct GradientCheck {
   bool inGradient = true; ///< else in the value of the parameter
   size_t index = 0;
   float value = 0, expected = 0;
-  /// The program adds up each gradient in the order of the reference, so that
-  /// no bit may differ. Else sums of floats may, in their last bits.
+  /// The program computes as the reference does, so that no bit may differ.
+  /// Else sums of floats may, in their last bits.
   bool exact = true;
   /// What those may come to, as maxRelativeDifference or, with `byNorm`, as
   /// maxNormDifference.
-  double rounding = kRounding;
+  double rounding = kGpuRounding;
   bool byNorm = false;
 
-  static constexpr double kRounding = 1e-6;
   /// On a GPU, where products and sums of rows have orders of their own.
   static constexpr double kGpuRounding = 1e-5;
   /// With bfloat16, of norms, times the root of the number of layers. Its 8
@@ -164,17 +198,16 @@ struct GradientCheckReport {
   GradientCheck check;
 };
 
-/// Whether each stage is on one rank and adds its weight gradients in ascending
-/// order of micro-batches.
-bool sumsInOrder(const Program &program);
-
 /// Trains `run.steps` steps with the program and as many with the reference,
 /// both from the first, and compares. More than one step shows whether the
-/// optimizer ran once for each. Unless sumsInOrder(), both take the sgd
-/// optimizer: adam would make whole steps of differences in the last bits.
-/// `run.onFinished` is not called. Where the ranks are in several processes,
-/// all get the check of all stages. With `makeGpu` (makeGpuModel) it makes the
-/// models of the program, which then round otherwise than the reference.
+/// optimizer ran once for each. The reference adds as the program does: each
+/// copy of a stage its micro-batches in the order of its rank, then, as
+/// Transport::addCollective promises, the copies in the order of their ranks.
+/// So on the host no bit may differ. `run.onFinished` is not called. Where the
+/// ranks are in several processes, all get the check of all stages. With
+/// `makeGpu` (makeGpuModel) it makes the models of the program, which then
+/// round otherwise than the reference; both take the sgd optimizer, as adam
+/// would make whole steps of differences in the last bits.
 GradientCheckReport checkGradients(const Program &program,
                                    std::string_view description,
                                    const std::string &textPath, RunOptions run,
