@@ -31,6 +31,9 @@ TEST(Hanayo, CompleteWithinTheMemoryOf1F1B) {
   for (int32_t p = 1; p <= 16; ++p)
     for (int32_t w : {1, 2, 3})
       for (int32_t m : kMicrobatches) {
+        // Of the large ones, which take time, one.
+        if (m > 8 && m != kMicrobatches[11 - (p + 2 * w) % 4])
+          continue;
         SCOPED_TRACE("p=" + std::to_string(p) + " w=" + std::to_string(w) +
                      " m=" + std::to_string(m));
         const Timing timing = checked(hanayo(snake(p, 2 * w, m), w));
