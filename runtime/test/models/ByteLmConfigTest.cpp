@@ -192,8 +192,8 @@ TEST(DescribeModels, NamesKeysAndDefaults) {
   EXPECT_EQ(describeModels(),
             "byte-lm:width=128,hidden=256,context=8,embed=32,samples=64,"
             "lr=0.003,optimizer=adam,seed=1 (optimizer: adam or sgd; clip: "
-            "largest norm of the gradients, with post_validation; type: fp32, "
-            "or bf16 on GPUs; all keys optional)\n");
+            "largest norm of the gradients, with post_validation; type: "
+            "fp32, or bf16 on GPUs; all keys optional)\n");
 }
 
 } // namespace
