@@ -401,6 +401,15 @@ TEST_F(RunTool, TraceReplacesNoInput) {
     EXPECT_TRUE(says("the trace would overwrite '"));
   }
   EXPECT_EQ(contents(file), before);
+  EXPECT_EQ(run(arguments(file) + " --trace=" + path("out") +
+                " --profile=" + directory.string() + "/./out"),
+            2);
+  EXPECT_TRUE(says("the profile would overwrite the trace, '" + path("out") +
+                   "'; name another file with --profile=FILE\n"));
+  std::filesystem::create_symlink(path("loop"), path("loop"));
+  EXPECT_EQ(run(arguments(file) + " --trace=" + path("loop")), 2);
+  EXPECT_TRUE(says("cannot write the trace to '" + path("loop") + "': "));
+  std::filesystem::remove(path("loop"));
   EXPECT_EQ(run(arguments(file) + " --trace=" + directory.string()), 2);
   EXPECT_TRUE(says("cannot write the trace to '"));
   EXPECT_EQ(run(arguments(file) + " --steps=1 --trace=/dev/null"), 0);
@@ -668,15 +677,43 @@ TEST_F(RunToolSockets, ProcessesMustHaveTheSame) {
     finish(1);
     expectFault("rank 1 has program ");
   }
-  start(0, 2, arguments(file) + " --steps=3");
-  start(1, 2, arguments(file) + " --steps=4");
-  EXPECT_TRUE(crew.waitForAll(120));
-  for (size_t p : {2, 3}) {
-    EXPECT_EQ(crew[p].code, 2);
-    output = crew[p].output;
-    EXPECT_TRUE(says("penstock-run: process 1 has --steps=4, but process 0 has "
-                     "--steps=3; start all processes with the same options\n"));
+  const std::pair<std::string, std::string> differing[] = {
+      {"--steps=4", "--steps=3"},
+      {"--trace-steps=4", "--trace-steps=3"},
+      {"--graph=false", "--graph"},
+      {"--backend=host", "--backend=cuda"}};
+  for (const auto &[second, first] : differing) {
+    const size_t begin = crew.size();
+    const std::string none = file + " --model=none ";
+    start(0, 2, none + first);
+    start(1, 2, none + (first == "--graph" ? "" : second));
+    EXPECT_TRUE(crew.waitForAll(120));
+    for (size_t p : {begin, begin + 1}) {
+      EXPECT_EQ(crew[p].code, 2);
+      output = crew[p].output;
+      EXPECT_TRUE(says("penstock-run: process 1 has " + second +
+                       ", but process 0 has " + first +
+                       (first == "--graph" ? "=true" : "") +
+                       "; start all processes with the same options\n"))
+          << output;
+    }
   }
+}
+
+// Its sockets must not get the numbers of streams that are closed.
+TEST_F(RunToolSockets, ClosedStreamsAreNoSockets) {
+  const std::string command = PENSTOCK_RUN " " + write(compile(2)) +
+                              " --model=none --steps=2 --world-size=2 "
+                              "--rendezvous=file://" +
+                              path("meet") + " --rank=";
+  crew.start({"/bin/sh", "-c", command + "0 <&- >&-"});
+  crew.start(words(command + "1"));
+  EXPECT_TRUE(crew.waitForAll(120));
+  output = crew[0].output;
+  EXPECT_EQ(output,
+            "penstock-run: cannot write the output; is the disk full?\n");
+  EXPECT_EQ(crew[0].code, 1);
+  EXPECT_EQ(crew[1].code, 0) << crew[1].output;
 }
 
 TEST_F(RunToolSockets, AsManyAsRanks) {

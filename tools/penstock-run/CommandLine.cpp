@@ -150,6 +150,8 @@ Status CommandLine::parse(const std::vector<std::string> &arguments) {
       help = true;
       return success();
     }
+    if (word.starts_with("--help="))
+      return Failure{"--help takes no value"};
     if (word[1] != '-')
       return Failure{"there is no option " + word +
                      "; options begin with --, and --help names all"};

@@ -60,6 +60,13 @@ Fault run::agree(Job *job, const Fault &own) {
   return {};
 }
 
+JsonObject run::emptyReport() {
+  JsonObject json;
+  json.set("ok", false);
+  json.set("steps", 0);
+  return json;
+}
+
 int run::finish(const Options &options, JsonObject json, const Fault &fault,
                 bool speaks) {
   json.set("ok", fault.code == Fine);

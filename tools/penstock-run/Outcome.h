@@ -48,6 +48,9 @@ inline bool speaks(const runtime::Job *job) {
   return !job || job->number() == 0;
 }
 
+/// What is known before the run.
+JsonObject emptyReport();
+
 /// The one way out: the results, the fault, and the exit code.
 int finish(const Options &options, JsonObject json, const Fault &fault,
            bool speaks = true);

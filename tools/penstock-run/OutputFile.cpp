@@ -15,12 +15,15 @@ Result<OutputFile> OutputFile::make(const std::string &what,
   OutputFile file;
   file.what = what;
   file.path = path;
-  std::error_code error;
+  std::error_code error, ignored;
   for (const std::string &input : {options.file, options.text})
-    if (!input.empty() && std::filesystem::equivalent(path, input, error))
+    if (!input.empty() && std::filesystem::equivalent(path, input, ignored))
       return Failure{"the " + what + " would overwrite '" + input +
                      "'; name another file with --" + what + "=FILE"};
   file.target = std::filesystem::weakly_canonical(path, error);
+  if (error)
+    return Failure{"cannot write the " + what + " to '" + path +
+                   "': " + error.message() + "; name another file"};
   file.temporary = file.target;
   // A device or a pipe has nothing to lose and must not be replaced.
   const auto status = std::filesystem::status(file.target, error);

@@ -23,6 +23,11 @@ public:
                                  const std::string &path,
                                  const Options &options);
 
+  /// Whether writing this would lose what the other one has written.
+  bool replaces(const OutputFile &other) const {
+    return temporary != target && target == other.target;
+  }
+
   /// `print` writes it; `json` says so.
   Fault write(JsonObject &json,
               const std::function<void(std::ostream &)> &print) const;

@@ -100,13 +100,18 @@ static Fault compareSettings(Job *job, const Options &options,
     hasher.add(in.gcount());
     hasher.add(buffer, in.gcount());
   }
+  auto flag = [](const char *option, bool value) {
+    return std::string(option) + (value ? "true" : "false");
+  };
   const std::string own[] = {
+      "--backend=" + options.backend,
       "--model=" + model,
       "--text with hash " + format("%016llx", static_cast<unsigned long long>(
                                                   hasher.finish().low)),
       "--steps=" + std::to_string(options.steps),
-      std::string("--check-gradients=") +
-          (options.checkGradients ? "true" : "false")};
+      "--trace-steps=" + std::to_string(options.traceSteps),
+      flag("--check-gradients=", options.checkGradients),
+      flag("--graph=", options.replay)};
   std::string bytes;
   for (const std::string &setting : own)
     appendText(bytes, setting);
@@ -166,7 +171,13 @@ static Fault load(const Options &options, const Job *job, Inputs &inputs) {
   if (Fault fault = open("trace", options.trace, inputs.trace);
       fault.code != Fine)
     return fault;
-  return open("profile", options.profile, inputs.profile);
+  if (Fault fault = open("profile", options.profile, inputs.profile);
+      fault.code != Fine)
+    return fault;
+  if (inputs.trace && inputs.profile && inputs.profile->replaces(*inputs.trace))
+    return badInput("the profile would overwrite the trace, '" + options.trace +
+                    "'; name another file with --profile=FILE");
+  return {};
 }
 
 /// The fault, unless it only says that a process of the job is lost.
@@ -199,6 +210,16 @@ static Fault makeBackend(const Options &options, Job *job, int32_t numRanks,
 
 Fault run::train(const Options &options, std::stop_token stop, Job *job,
                  JsonObject &json) {
+  // Until the run begins others may be waited for, and nothing must be ended.
+  std::optional<std::stop_callback<std::function<void()>>> quit;
+  if (job)
+    quit.emplace(stop, [&] {
+      const Fault stopped(Failed, std::string(name(ErrorKind::Aborted)),
+                          "the run was stopped by its caller");
+      const int code = finish(options, emptyReport(), stopped, speaks(job));
+      job->fail(code, stopped.forOthers(job->number()));
+      std::_Exit(code);
+    });
   Inputs inputs;
   if (Fault fault = agree(job, load(options, job, inputs)); fault.code != Fine)
     return fault;
@@ -236,6 +257,7 @@ Fault run::train(const Options &options, std::stop_token stop, Job *job,
         fault.code != Fine)
       return fault;
     run.backend = backend.get();
+    quit.reset();
     Error error;
     {
       LastResort lastResort([&](const Error &error) {
@@ -318,9 +340,13 @@ Fault run::train(const Options &options, std::stop_token stop, Job *job,
   }
   if (validates)
     json.set("void_steps", report.voidSteps);
+  const std::string graphFault =
+      report.replayFault.empty() && report.steps < 2
+          ? "the second step is captured, and there was only one"
+          : report.replayFault;
   if (options.replay) {
-    json.object("graph").set("replayed", report.replayFault.empty());
-    json.object("graph").set("fault", report.replayFault);
+    json.object("graph").set("replayed", graphFault.empty());
+    json.object("graph").set("fault", graphFault);
   }
   json.set("seconds", report.seconds);
   json.set("steps_per_second", stepsPerSecond);
@@ -334,9 +360,9 @@ Fault run::train(const Options &options, std::stop_token stop, Job *job,
              static_cast<long long>(report.steps), report.seconds,
              stepsPerSecond));
   if (options.replay)
-    say("graph    " + (report.replayFault.empty()
+    say("graph    " + (graphFault.empty()
                            ? std::string("steps were captured and replayed")
-                           : "not used: " + report.replayFault));
+                           : "not used: " + graphFault));
   if (validates)
     say(format("void     %lld times a step ran again, because the one before "
                "was amended",

@@ -12,6 +12,9 @@
 #include <iostream>
 #include <stop_token>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 using namespace penstock;
 using namespace penstock::run;
 using namespace penstock::runtime;
@@ -42,9 +45,7 @@ static Fault startJob(const Options &options, std::unique_ptr<Job> &job) {
 }
 
 static int runJob(const Options &options) {
-  JsonObject json;
-  json.set("ok", false);
-  json.set("steps", 0);
+  JsonObject json = emptyReport();
   if (options.printModel) {
     Result<std::string> text = printModel(options.model, *options.printModel);
     if (!text)
@@ -89,7 +90,16 @@ static int runJob(const Options &options) {
   return code;
 }
 
+/// No file or socket may get the number of a standard stream that is closed:
+/// what is written to that would go there. Writing still fails, as it should.
+static void occupyStandardStreams() {
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) == -1)
+      (void)!open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv) {
+  occupyStandardStreams();
   Options options;
   const std::optional<int> ended = parseOptions(argc, argv, options);
   const int code = ended ? *ended : runJob(options);
