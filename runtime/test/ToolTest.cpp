@@ -414,6 +414,16 @@ TEST_F(RunTool, TraceReplacesNoInput) {
   EXPECT_TRUE(says("cannot write the trace to '"));
   EXPECT_EQ(run(arguments(file) + " --steps=1 --trace=/dev/null"), 0);
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  // A pipe, and a file that is open.
+  EXPECT_EQ(run(arguments(file) + " --steps=1 --trace=/dev/stdout"), 0);
+  EXPECT_TRUE(says("traceEvents"));
+  EXPECT_TRUE(says("\ntrained  1 steps"));
+  EXPECT_EQ(
+      run(arguments(file) + " --steps=1 --trace=/dev/stdout > " + path("new")),
+      0);
+  EXPECT_NE(contents(path("new")).find("traceEvents"), std::string::npos);
+  EXPECT_NE(contents(path("new")).find("\ntrained  1 steps"),
+            std::string::npos);
   // Only complete traces are left, and no temporary files.
   EXPECT_EQ(run(arguments(file) + " --steps=1 --trace=" + path("new")), 0);
   size_t count = 0;

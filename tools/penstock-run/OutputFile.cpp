@@ -3,6 +3,7 @@
 #include "OutputFile.h"
 
 #include <fstream>
+#include <iostream>
 
 #include <unistd.h>
 
@@ -20,26 +21,40 @@ Result<OutputFile> OutputFile::make(const std::string &what,
     if (!input.empty() && std::filesystem::equivalent(path, input, ignored))
       return Failure{"the " + what + " would overwrite '" + input +
                      "'; name another file with --" + what + "=FILE"};
-  file.target = std::filesystem::weakly_canonical(path, error);
-  if (error)
-    return Failure{"cannot write the " + what + " to '" + path +
-                   "': " + error.message() + "; name another file"};
-  file.temporary = file.target;
-  // A device or a pipe has nothing to lose and must not be replaced.
-  const auto status = std::filesystem::status(file.target, error);
-  if (!exists(status) || is_regular_file(status))
+  // A device, a pipe, or what is open already has nothing to lose and must not
+  // be replaced: all of that is written to as it is.
+  const auto status = std::filesystem::status(path, ignored);
+  const bool isOpen = path.starts_with("/dev/") || path.starts_with("/proc/");
+  if (exists(status) && (isOpen || !is_regular_file(status))) {
+    file.target = file.temporary = path;
+    if (!is_directory(status))
+      return file;
+  } else {
+    file.target = std::filesystem::weakly_canonical(path, error);
+    if (error)
+      return Failure{"cannot write the " + what + " to '" + path +
+                     "': " + error.message() + "; name another file"};
+    file.temporary = file.target;
     file.temporary.concat(".").concat(std::to_string(getpid())).concat(".tmp");
-  if (file.temporary == file.target ? !is_directory(status) : file.isWritable())
-    return file;
+    if (file.isWritable())
+      return file;
+  }
   return Failure{"cannot write the " + what + " to '" + path +
                  "'; name a file in a directory that exists"};
 }
 
 Fault OutputFile::write(
     JsonObject &json, const std::function<void(std::ostream &)> &print) const {
-  std::ofstream out(temporary);
-  print(out);
-  out.close();
+  std::ofstream out;
+  if (path == "/dev/stdout") // opened anew, it would write over what is there
+    print(std::cout);
+  else if (path == "/dev/stderr")
+    print(std::cerr);
+  else {
+    out.open(temporary);
+    print(out);
+    out.close();
+  }
   std::error_code error;
   if (out && temporary != target)
     std::filesystem::rename(temporary, target, error);
