@@ -467,7 +467,11 @@ private:
         check("cudaStreamCreateWithFlags",
               cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
       }
-      ~Queue() { cudaStreamDestroy(stream); }
+      /// What is issued must have ended before its memory goes.
+      ~Queue() {
+        cudaStreamSynchronize(stream);
+        cudaStreamDestroy(stream);
+      }
     };
     GpuMemory operands;
     const int64_t bytes = int64_t(config.samples) * config.width * sizeof(T);
