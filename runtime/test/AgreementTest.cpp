@@ -24,16 +24,17 @@ using namespace penstock::runtime;
 namespace {
 
 /// Makes all transfers and collectives alike, so that only their order can be
-/// wrong, and gives them a slot. Nothing where that does not do.
+/// wrong, and gives each a slot. Nothing where that does not do.
 std::optional<Program> onlyOrder(Program program) {
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     RankProgram &rank = program.ranks[r];
-    rank.slotBytes = {8};
+    rank.slotBytes.clear(); // one for each: queues may run at the same time
     for (Instruction &inst : rank.instructions) {
       inst.microbatch = isTransfer(inst.op) ? 0 : -1;
       if (isTransfer(inst.op)) {
         inst.bytes = 8;
-        inst.slots[Slot] = 0;
+        inst.slots[Slot] = static_cast<int32_t>(rank.slotBytes.size());
+        rank.slotBytes.push_back(8);
       } else if (isCollective(inst.op)) {
         inst.op = Op::Barrier;
         inst.stage = -1;
