@@ -340,13 +340,9 @@ Fault run::train(const Options &options, std::stop_token stop, Job *job,
   }
   if (validates)
     json.set("void_steps", report.voidSteps);
-  const std::string graphFault =
-      report.replayFault.empty() && report.steps < 2
-          ? "the second step is captured, and there was only one"
-          : report.replayFault;
   if (options.replay) {
-    json.object("graph").set("replayed", graphFault.empty());
-    json.object("graph").set("fault", graphFault);
+    json.object("graph").set("replayed", report.replayFault.empty());
+    json.object("graph").set("fault", report.replayFault);
   }
   json.set("seconds", report.seconds);
   json.set("steps_per_second", stepsPerSecond);
@@ -360,9 +356,9 @@ Fault run::train(const Options &options, std::stop_token stop, Job *job,
              static_cast<long long>(report.steps), report.seconds,
              stepsPerSecond));
   if (options.replay)
-    say("graph    " + (graphFault.empty()
+    say("graph    " + (report.replayFault.empty()
                            ? std::string("steps were captured and replayed")
-                           : "not used: " + graphFault));
+                           : "not used: " + report.replayFault));
   if (validates)
     say(format("void     %lld times a step ran again, because the one before "
                "was amended",
