@@ -201,6 +201,17 @@ TEST(Cuda, ReplayedStepsAreRecorded) {
   }
 }
 
+TEST(Cuda, OneStepIsNoGraph) {
+  RunOptions options;
+  options.replay = true;
+  options.steps = 1;
+  const RunReport report =
+      runCuda(makeGPipe(2, 2), makeIssuing(makeTestModel()), options);
+  ASSERT_TRUE(report) << report.error.message;
+  EXPECT_EQ(report.replayFault,
+            "the second step is captured, and there was only one");
+}
+
 TEST(Cuda, ModelThatCannotBeReplayedIsIssued) {
   const Program program = makeGPipe(2, 2);
   RunOptions options;
