@@ -463,10 +463,12 @@ bool Executor::runStep(int64_t step) {
   });
   // The first step warms up what makes itself when it is first used, which a
   // capture may not allow.
-  if (mode == MayCapture)
+  if (mode == MayCapture) {
     capture();
-  else if (mode == WillCapture)
+  } else if (mode == WillCapture) {
     mode = MayCapture;
+    fault = "the second step is captured, and there was only one";
+  }
   if (mode == Replays) {
     const int64_t time = now();
     for (size_t i = 0; i < instructions.size(); ++i)
@@ -502,6 +504,7 @@ void Executor::issueItems() {
 /// transfer must be captured, or neither.
 void Executor::capture() {
   std::string own;
+  fault.clear(); // runItem's next
   if (!model.canReplay()) {
     own = "the calls of the model cannot be replayed";
   } else {

@@ -420,9 +420,6 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     // All ranks count the same.
     report.voidSteps = numVoid[ranks.front().number];
     report.replayFault = ranks.front().executor->replayFault();
-    if (options.replay && report.replayFault.empty() && report.steps == 1)
-      report.replayFault =
-          "the second step is captured, and there was only one";
     // Of a failed run the first process records the last step of all ranks that
     // answer; the others need not wait.
     if (peers && control.failed())
