@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "HostOrder.h"
 #include "Rules.h"
 
 #include "penstock/Analysis/EventGraph.h"

@@ -73,23 +73,6 @@ struct Channels {
   }
 };
 
-/// Steps across ranks, one after the other.
-struct HostSteps {
-  struct Member {
-    int32_t rank;
-    uint32_t user; ///< the first one of an item
-  };
-  BigArray<Member> members; ///< grouped by step
-  BigArray<uint32_t> ends;  ///< of each step, one past its last member
-};
-
-/// True when the program ends under closure semantics even if every rank runs
-/// strictly in host order, as if it had one queue. That has more order than the
-/// program, so it implies closure, and it needs no graph: a cursor per rank.
-/// False says nothing. On the way it notes the steps that use communicators, in
-/// an order in which they can run, if somebody wants to know.
-bool runsInHostOrder(const Channels &channels, HostSteps *steps = nullptr);
-
 /// The rank set of a collective: the set named by `peer`, or all ranks.
 inline size_t rankSetSize(const Program &program, const Instruction &inst) {
   return inst.peer < 0 ? program.ranks.size()

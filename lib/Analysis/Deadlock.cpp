@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Channels.h"
+#include "HostOrder.h"
 #include "Items.h"
 #include "Rules.h"
 #include "ShortestCycle.h"

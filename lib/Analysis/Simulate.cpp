@@ -2,7 +2,7 @@
 
 #include "penstock/Analysis/Simulate.h"
 
-#include "Channels.h"
+#include "HostOrder.h"
 #include "penstock/Analysis/EventGraph.h"
 #include "penstock/Analysis/LiveRanges.h"
 #include "penstock/Analysis/RunOrder.h"
@@ -370,9 +370,9 @@ class Player {
 public:
   explicit Player(const Program &program);
 
-  /// Steps across ranks, in an order in which they can run. Before an item come
-  /// the items of its rank that stand before it, which are local.
-  void run(const Channels &channels, const HostSteps &steps);
+  /// False if that gets stuck. Before an item come the items of its rank that
+  /// stand before it, which are local.
+  bool runInHostOrder(const Channels &channels);
   void run(const EventGraph &graph, const std::vector<uint32_t> &steps);
 
   Timing finish() { return std::move(timing); }
@@ -465,14 +465,14 @@ void Player::playLocal(int32_t rank, uint32_t until) {
   clocks[rank].next = until;
 }
 
-void Player::run(const Channels &channels, const HostSteps &steps) {
-  for (uint32_t first = 0; uint32_t end : steps.ends) {
+bool Player::runInHostOrder(const Channels &channels) {
+  auto visit = [&](std::span<const HostStepMember> members) {
     auto forEachItem = [&](auto &&fn) {
-      for (uint32_t m = first; m < end; ++m) {
-        const int32_t rank = steps.members[m].rank;
+      for (const HostStepMember &member : members) {
         const uint32_t begin =
-            channels.users[steps.members[m].user] - channels.base[rank];
-        fn(rank, begin, itemEnd(program.ranks[rank].instructions, begin));
+            channels.users[member.user] - channels.base[member.rank];
+        fn(member.rank, begin,
+           itemEnd(program.ranks[member.rank].instructions, begin));
       }
     };
     forEachItem([&](int32_t rank, uint32_t begin, uint32_t end) {
@@ -485,11 +485,13 @@ void Player::run(const Channels &channels, const HostSteps &steps) {
           fn(Site{rank, i});
       });
     });
-    first = end;
-  }
+  };
+  if (!runsInHostOrder(channels, visit))
+    return false;
   for (size_t r = 0; r < program.ranks.size(); ++r)
     playLocal(static_cast<int32_t>(r),
               static_cast<uint32_t>(program.ranks[r].instructions.size()));
+  return true;
 }
 
 void Player::run(const EventGraph &graph, const std::vector<uint32_t> &steps) {
@@ -498,17 +500,13 @@ void Player::run(const EventGraph &graph, const std::vector<uint32_t> &steps) {
 }
 
 std::optional<Timing> playProgram(const Program &program) {
-  Player player(program);
-  const Channels channels(program);
-  HostSteps hostSteps;
-  if (runsInHostOrder(channels, &hostSteps)) {
-    player.run(channels, hostSteps);
+  if (Player player(program); player.runInHostOrder(Channels(program)))
     return player.finish();
-  }
   const EventGraph graph(program, Semantics::Closure);
   const std::vector<uint32_t> steps = graph.topologicalOrder();
   if (steps.size() < graph.numSteps())
     return std::nullopt;
+  Player player(program);
   player.run(graph, steps);
   return player.finish();
 }

@@ -3,6 +3,7 @@
 #include "penstock/Analysis/Verify.h"
 
 #include "Describe.h"
+#include "HostOrder.h"
 #include "Rules.h"
 
 #include "penstock/Analysis/RunOrder.h"
