@@ -43,8 +43,10 @@ public:
         action.op = static_cast<Op>(op);
         costs.push_back(durationOf(problem, action));
       }
+      action.op = Op::Offload; // takes as long as a reload
+      costs.push_back(durationOf(problem, action));
     }
-    // All actions in a row stay below 2^60.
+    // All actions and copies in a row stay below 2^60.
     const double largest =
         costs.empty() ? 0 : *std::max_element(costs.begin(), costs.end());
     const auto count = static_cast<double>(order.numInstructions() + 1);
@@ -54,13 +56,15 @@ public:
       ticks.push_back(std::llround(std::ldexp(cost, bits)));
   }
   int64_t operator()(const Instruction &action) const {
-    return ticks[action.stage * kNumActions + static_cast<unsigned>(action.op)];
+    const unsigned kind =
+        isAction(action.op) ? static_cast<unsigned>(action.op) : kNumActions;
+    return ticks[action.stage * (kNumActions + 1) + kind];
   }
 
 private:
   static constexpr unsigned kNumActions =
       static_cast<unsigned>(Op::Recompute) + 1;
-  std::vector<int64_t> ticks; ///< kNumActions for each stage
+  std::vector<int64_t> ticks; ///< for each stage, of actions and of copies
 };
 
 /// A transfer whose payload is there.
@@ -649,7 +653,7 @@ static TransferStatistics finish(Inserter &inserter, Program &order,
                                  const std::vector<GradientSum> &sums) {
   auto lists = inserter.takeLists();
   for (size_t rank = 0; rank < lists.size(); ++rank)
-    order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}};
+    order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}, {}};
   if (!sums.empty() || order.problem.postValidation)
     putLast(order);
   addSums(order, sums);
