@@ -288,18 +288,18 @@ void Inserter::addItem(const PlayedItem<int64_t> &item) {
   }
 }
 
+/// Copies to host memory stand directly behind what they wait for.
 void Inserter::copyTo(int32_t rank, uint32_t end) {
-  for (; copied[rank] < end; ++copied[rank]) {
-    Instruction inst = order.ranks[rank].instructions[copied[rank]];
+  const auto &list = order.ranks[rank].instructions;
+  for (uint32_t &i = copied[rank];
+       i < end || (i < list.size() && movesToHost(list[i])); ++i) {
+    Instruction inst = list[i];
     if (movesToRank(inst)) {
-      addMove({rank, copied[rank]});
+      addMove({rank, i});
       continue;
     }
-    if (clock && isAction(inst.op) && !inst.joined) {
-      const std::span list = order.ranks[rank].instructions;
-      clock->play(rank, list.subspan(copied[rank], itemEnd(list, copied[rank]) -
-                                                       copied[rank]));
-    }
+    if (clock && isAction(inst.op) && !inst.joined)
+      clock->play(rank, std::span(list).subspan(i, itemEnd(list, i) - i));
     inst.numWaits = 0;
     inst.firstWait = 0;
     append(rank, inst);

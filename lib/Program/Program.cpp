@@ -9,7 +9,7 @@ namespace penstock {
 
 bool Program::isPlanned() const {
   return std::any_of(ranks.begin(), ranks.end(), [](const RankProgram &rank) {
-    return !rank.slotBytes.empty();
+    return !rank.slotBytes.empty() || !rank.hostSlotBytes.empty();
   });
 }
 
