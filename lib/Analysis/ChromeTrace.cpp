@@ -17,7 +17,8 @@ static constexpr size_t kPiece = 1 << 16;
 
 ChromeTrace::ChromeTrace(const Program &program, Sink sink,
                          std::vector<std::string> timelines)
-    : program(program), sink(std::move(sink)), numTimelines(timelines.size()) {
+    : program(program), sink(std::move(sink)), numTimelines(timelines.size()),
+      isOrder(program.isOrder()) {
   *this << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
   for (size_t r = 0; r < program.ranks.size(); ++r)
     for (timeline = 0; timeline < numTimelines; ++timeline) {
@@ -39,15 +40,18 @@ ChromeTrace::ChromeTrace(const Program &program, Sink sink,
       end();
       std::array<bool, 256> named = {};
       for (const Instruction &inst : program.ranks[r].instructions) {
-        if (std::exchange(named[inst.queue], true))
+        const int queue = threadOf(inst);
+        if (std::exchange(named[queue], true))
           continue;
-        const int queue = inst.queue;
         name("thread_name");
         *this << R"(, "tid": )";
         value(queue);
         *this << R"(, "args": {"name": "queue )";
         value(queue);
-        *this << (queue == 0 ? " (compute)" : "") << R"("}})";
+        *this << (queue == 0          ? " (compute)"
+                  : movesToHost(inst) ? " (host memory)"
+                                      : "")
+              << R"("}})";
         end();
       }
     }
@@ -72,6 +76,11 @@ void ChromeTrace::value(const T &value) {
 /// The first timeline has the numbers of the ranks.
 void ChromeTrace::processOf(int32_t rank) {
   value(timeline * program.ranks.size() + rank);
+}
+
+int ChromeTrace::threadOf(const Instruction &inst) const {
+  return isOrder && movesToHost(inst) && inst.queue < 255 ? inst.queue + 1
+                                                          : inst.queue;
 }
 
 const Matching &ChromeTrace::matching() {
@@ -100,11 +109,12 @@ void ChromeTrace::beginSlice(std::string_view phase, Site site, double start) {
   *this << R"(, "cat": ")"
         << (isAction(inst.op)     ? "action"
             : isTransfer(inst.op) ? "transfer"
+            : movesToHost(inst)   ? "copy"
                                   : "other")
         << R"(", "pid": )";
   processOf(site.rank);
   *this << R"(, "tid": )";
-  value(int(inst.queue));
+  value(threadOf(inst));
   *this << R"(, "ts": )";
   value(start);
 }
@@ -145,7 +155,7 @@ void ChromeTrace::arrow(Site from, double fromTime, Site to, double toTime) {
     *this << R"(, "name": "transfer", "cat": "transfer", "pid": )";
     processOf(site.rank);
     *this << R"(, "tid": )";
-    value(int(program.ranks[site.rank].instructions[site.instruction].queue));
+    value(threadOf(program.ranks[site.rank].instructions[site.instruction]));
     *this << R"(, "ts": )";
     value(time);
     *this << "}";

@@ -4,7 +4,8 @@
 // largest end of what it comes after, so one of these ends is equal to it: that
 // is where the path came from. Of a program these are, on each rank that takes
 // part in the step, the items that ItemWalk gives; of an order the action
-// before it, and what its operands come from.
+// before it, and what its operands come from: a copy to host memory or back
+// comes after the action and the copy before it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 using namespace penstock;
 
@@ -36,7 +38,15 @@ class OrderCauses {
 public:
   OrderCauses(const Program &order, const Timing &timing)
       : order(order), timing(timing), index(order.problem),
-        makers(findMakers(order)) {}
+        makers(findMakers(order)) {
+    for (Site copy : timing.copies) {
+      const Instruction &inst = at(copy);
+      if (inst.op == Op::Reload)
+        reloads.emplace_back(index.forward(inst.stage, inst.microbatch),
+                             copy.instruction);
+    }
+    std::sort(reloads.begin(), reloads.end());
+  }
 
   /// The latest one of an item of actions: the one before it on its rank if
   /// that is none too early, else the one on the lowest rank.
@@ -48,6 +58,23 @@ public:
         cause = {headOf(rank, i), rank, timing.end[rank][i]};
         break;
       }
+    auto copied = [&](uint32_t copy) {
+      if (timing.end[rank][copy] > cause.end)
+        cause = {copy, rank, timing.end[rank][copy]};
+    };
+    if (movesToHost(list[begin])) {
+      for (uint32_t i = begin; i > 0;)
+        if (movesToHost(list[--i])) {
+          copied(i);
+          break;
+        }
+      return cause;
+    }
+    for (uint32_t i = begin; i < itemEnd(list, begin); ++i)
+      if (readsStash(list[i].op))
+        if (const uint32_t reload = reloadBefore(list[i], begin);
+            reload != kNoInstruction)
+          copied(reload);
     for (uint32_t i = begin; i < itemEnd(list, begin); ++i)
       forEachPredecessor(index, list[i], [&](size_t needed, int32_t stage) {
         const int32_t maker = order.problem.rankOf(stage, list[i].microbatch);
@@ -66,8 +93,37 @@ public:
     cause.item = cause.rank < 0 ? cause.item : headOf(cause.rank, cause.item);
     return cause;
   }
+  /// How long what an item waits for takes before it, from `from` on: what its
+  /// operands take from another rank, or the copies that ended just when the
+  /// next one started.
+  double transfersBefore(int32_t rank, uint32_t item, double from) const {
+    Cause cause = of(rank, item);
+    double until = timing.start[rank][item], transfers = 0;
+    if (cause.transfer > 0)
+      return std::min(cause.transfer, until - from);
+    for (; until > from && cause.rank == rank && cause.end == until &&
+           movesToHost(at({rank, cause.item}));
+         cause = of(rank, cause.item)) {
+      const double start = std::max(timing.start[rank][cause.item], from);
+      transfers += until - start;
+      until = start;
+    }
+    return transfers;
+  }
 
 private:
+  const Instruction &at(Site site) const {
+    return order.ranks[site.rank].instructions[site.instruction];
+  }
+  /// The last reload, before an item, of the stash that an action reads.
+  uint32_t reloadBefore(const Instruction &inst, uint32_t item) const {
+    const size_t stash = index.forward(inst.stage, inst.microbatch);
+    const auto behind = std::lower_bound(reloads.begin(), reloads.end(),
+                                         std::pair(stash, item));
+    return behind != reloads.begin() && std::prev(behind)->first == stash
+               ? std::prev(behind)->second
+               : kNoInstruction;
+  }
   uint32_t headOf(int32_t rank, uint32_t i) const {
     while (order.ranks[rank].instructions[i].joined)
       --i;
@@ -78,6 +134,8 @@ private:
   const Timing &timing;
   const OrderIndex index;
   std::vector<uint32_t> makers; ///< of each F, B or I, its instruction
+  /// By the F of the stash, and of each all on its rank.
+  std::vector<std::pair<size_t, uint32_t>> reloads;
 };
 
 /// The causes in a program, on the rank of each item.
@@ -227,6 +285,10 @@ PathSummary penstock::summarize(const Program &program,
       continue;
     }
     const auto &list = program.ranks[step.site.rank].instructions;
+    if (movesToHost(list[step.site.instruction])) {
+      summary.copies += time;
+      continue;
+    }
     const uint32_t end = itemEnd(list, step.site.instruction);
     double sum = 0;
     for (uint32_t i = step.site.instruction; i < end; ++i)
@@ -303,8 +365,7 @@ std::vector<RankWaiting> penstock::waitingTimes(const Program &program,
     for (int32_t r = 0; r < numRanks; ++r)
       waiting.push_back(waitingOf(
           program.ranks[r], timing, r, [&](uint32_t item, double from) {
-            return std::min(causes.of(r, item).transfer,
-                            timing.start[r][item] - from);
+            return causes.transfersBefore(r, item, from);
           }));
     return waiting;
   }
@@ -319,7 +380,8 @@ std::vector<RankWaiting> penstock::waitingTimes(const Program &program,
                until > from && cause.end == until;
                cause = causes.of({r, cause.item})) {
             const double start = std::max(timing.start[r][cause.item], from);
-            if (isTransfer(list[cause.item].op))
+            if (isTransfer(list[cause.item].op) ||
+                movesToHost(list[cause.item]))
               transfers += until - start;
             until = start;
           }

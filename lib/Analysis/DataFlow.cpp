@@ -41,8 +41,9 @@ public:
   }
 
 private:
-  /// What is in a slot. Without a plan every tensor has a slot of its own, and
-  /// an offloaded stash one in host memory.
+  /// What is in a slot. Those in host memory are behind the others. Without a
+  /// plan every tensor has a slot of its own, and an offloaded stash one in
+  /// host memory.
   struct SlotState {
     Tensor content = {};
     bool updated = false; ///< the stash as I leaves it to W
@@ -76,6 +77,7 @@ private:
   void access(uint32_t i, const Access &access);
   uint32_t slotOf(uint32_t i, const Access &access) const;
   void read(uint32_t i, const Tensor &tensor, uint32_t slot);
+  void checkFits(uint32_t i, const Tensor &tensor, uint32_t slot);
   void write(uint32_t i, const Tensor &tensor, uint32_t slot);
   void moveStash(uint32_t i);
   void touchWeights(uint32_t i);
@@ -109,7 +111,23 @@ private:
   }
   /// "slot 3", or without a plan the tensor.
   std::string place(uint32_t slot, const Tensor &tensor) const {
-    return planned ? "slot " + std::to_string(slot) : describe(tensor);
+    return planned ? slotName(slot) : describe(tensor);
+  }
+  /// "slot 3" or "host slot 0" of a plan.
+  std::string slotName(uint32_t slot) const {
+    const size_t own = rank->slotBytes.size();
+    return slot < own ? "slot " + std::to_string(slot)
+                      : "host slot " + std::to_string(slot - own);
+  }
+  int64_t sizeOf(uint32_t slot) const {
+    const size_t own = rank->slotBytes.size();
+    return slot < own ? rank->slotBytes[slot] : rank->hostSlotBytes[slot - own];
+  }
+  static std::string_view verbOf(Op op) {
+    return op == Op::Send      ? "sends "
+           : op == Op::Offload ? "offloads "
+           : op == Op::Reload  ? "reloads "
+                               : "reads ";
   }
   uint32_t writerOf(const Tensor &tensor, uint32_t i, bool before,
                     uint32_t &slot) const;
@@ -129,7 +147,11 @@ private:
   template <typename Does>
   void orderWrite(uint32_t i, const SlotState &state, Does &&does,
                   std::string_view object = "it") {
-    order(i, state.writer, "writes", object, does);
+    order(i, state.writer,
+          state.writer != kNone && inst(state.writer).op == Op::Offload
+              ? "copies"
+              : "writes",
+          object, does);
     for (uint32_t l = state.readers; l != kNone; l = latest[l].next)
       order(i, latest[l].instruction,
             inst(latest[l].instruction).op == Op::Send ? "sends" : "reads",
@@ -168,7 +190,8 @@ void DataFlow::runRank(int32_t r) {
   const size_t numTensors =
       stages.size() * static_cast<size_t>(program.problem.numMicrobatches);
   const size_t numSlots =
-      planned ? rank->slotBytes.size() : (offloads ? 4 : 3) * numTensors;
+      planned ? rank->slotBytes.size() + rank->hostSlotBytes.size()
+              : (offloads ? 4 : 3) * numTensors;
   if (slots.size() < numSlots)
     slots.resize(numSlots);
 
@@ -215,6 +238,9 @@ void DataFlow::numberStagesAndQueues() {
     number(inst.stage);
     if (isTransfer(inst.op))
       continue;
+    offloads |= movesToHost(inst);
+    if (movesToHost(inst))
+      continue;
     weightsOnQueues |= weightQueue >= 0 && weightQueue != inst.queue;
     weightQueue = inst.queue;
     if (inst.stage >= 0 && inst.op != Op::ReduceTied)
@@ -223,7 +249,6 @@ void DataFlow::numberStagesAndQueues() {
       number(inst.stage - 1);
       number(inst.stage + 1);
     }
-    offloads |= inst.op == Op::Offload || inst.op == Op::Reload;
     if (inst.op == Op::Unshard || inst.op == Op::Reshard)
       weights[localStage[inst.stage]].isSharded = true;
   }
@@ -313,11 +338,17 @@ uint32_t DataFlow::writerOf(const Tensor &tensor, uint32_t i, bool before,
   const auto size = static_cast<uint32_t>(rank->instructions.size());
   uint32_t writer = kNone;
   for (uint32_t k = i + (before ? -1 : 1); k < size && writer == kNone;
-       k += before ? -1 : 1)
+       k += before ? -1 : 1) {
+    const Tensor stash = {TensorKind::Stash, inst(k).stage, inst(k).microbatch};
+    const Access back = {Access::Write, Slot, stash};
+    if (movesToHost(inst(k)) && inst(k).op == Op::Reload && stash == tensor &&
+        slotOf(k, back) != kNone)
+      std::tie(writer, slot) = std::pair(k, slotOf(k, back));
     forEachAccess(inst(k), program.problem.numStages(), [&](const Access &a) {
       if (a.mode != Access::Read && a.tensor == tensor && slotOf(k, a) != kNone)
         std::tie(writer, slot) = std::pair(k, slotOf(k, a));
     });
+  }
   return writer;
 }
 
@@ -332,15 +363,18 @@ static std::string_view difference(const Tensor &held, const Tensor &needed) {
 /// message can say what to do: linear, but a rule has few findings.
 void DataFlow::missing(uint32_t i, const Tensor &tensor, uint32_t slot) {
   const SlotState &state = slots[slot];
-  std::string text =
-      (inst(i).op == Op::Send ? "sends " : "reads ") + describe(tensor);
+  std::string text = std::string(verbOf(inst(i).op)) + describe(tensor);
   std::vector<Note> notes;
   if (state.writer == i) {
     findings.add(site(i), "writes " + place(slot, tensor) +
                               " and reads it at once; use another slot");
     return;
   }
-  if (state.writer != kNone && inst(state.writer).op == Op::Offload) {
+  const bool isEmptied =
+      state.writer != kNone && inst(state.writer).op == Op::Offload;
+  if (isEmptied && tensor.kind == TensorKind::Stash &&
+      inst(state.writer).stage == tensor.stage &&
+      inst(state.writer).microbatch == tensor.microbatch) {
     findings.add(site(i),
                  text + ", which " + quoted(program, site(state.writer)) +
                      " has moved to host memory; reload it before",
@@ -353,7 +387,9 @@ void DataFlow::missing(uint32_t i, const Tensor &tensor, uint32_t slot) {
       early == kNone ? writerOf(tensor, i, false, from) : kNone;
   if (planned)
     text += " from slot " + std::to_string(slot);
-  if (state.writer != kNone) {
+  if (isEmptied) {
+    text += ", which " + quoted(program, site(state.writer)) + " has emptied";
+  } else if (state.writer != kNone) {
     const std::string held = describe(state.content);
     notes.push_back({site(state.writer), "slot " + std::to_string(slot) +
                                              " gets " + held + " here"});
@@ -406,15 +442,18 @@ void DataFlow::lostUpdate(uint32_t i, const Tensor &tensor, uint32_t writer) {
     }
 }
 
+void DataFlow::checkFits(uint32_t i, const Tensor &tensor, uint32_t slot) {
+  const int64_t bytes = planned ? bytesOf(program.problem, tensor) : 0;
+  if (planned && sizeOf(slot) < bytes)
+    findings.add(site(i),
+                 "puts " + describe(tensor) + " of " + std::to_string(bytes) +
+                     " bytes into " + slotName(slot) + ", which has " +
+                     std::to_string(sizeOf(slot)) + "; use a larger one");
+}
+
 void DataFlow::write(uint32_t i, const Tensor &tensor, uint32_t slot) {
   SlotState &state = slots[slot];
-  const int64_t bytes = planned ? bytesOf(program.problem, tensor) : 0;
-  if (planned && rank->slotBytes[slot] < bytes)
-    findings.add(site(i), "puts " + describe(tensor) + " of " +
-                              std::to_string(bytes) + " bytes into slot " +
-                              std::to_string(slot) + ", which has " +
-                              std::to_string(rank->slotBytes[slot]) +
-                              "; use a larger one");
+  checkFits(i, tensor, slot);
   orderWrite(i, state, [&] {
     return (inst(i).op == Op::Recv ? "receives into " : "writes ") +
            place(slot, tensor);
@@ -424,34 +463,63 @@ void DataFlow::write(uint32_t i, const Tensor &tensor, uint32_t slot) {
   state = {tensor, updated, i, kNone};
 }
 
-/// Offload and reload, where tensors are known by name: they do not name slots
-/// yet.
+/// Offload and reload. An offload leaves its place empty, a reload leaves the
+/// copy in host memory as it is.
 void DataFlow::moveStash(uint32_t i) {
-  if (planned)
-    return;
+  if (!movesToHost(inst(i)))
+    return; // structure says that it belongs into an order
   const Tensor stash = {TensorKind::Stash, inst(i).stage, inst(i).microbatch};
-  const auto m = static_cast<uint32_t>(program.problem.numMicrobatches);
-  const uint32_t slot = slotOf(i, {Access::Update, Slot, stash});
-  const uint32_t host =
-      (3 * static_cast<uint32_t>(stages.size()) + localStage[stash.stage]) * m +
-      static_cast<uint32_t>(stash.microbatch);
+  const bool goes = inst(i).op == Op::Offload;
+  uint32_t slot = slotOf(i, {Access::Update, Slot, stash}), host = kNone;
+  if (!planned)
+    host =
+        (3 * static_cast<uint32_t>(stages.size()) + localStage[stash.stage]) *
+            static_cast<uint32_t>(program.problem.numMicrobatches) +
+        static_cast<uint32_t>(stash.microbatch);
+  else if (inst(i).slots[Host] != kNoSlot)
+    host = static_cast<uint32_t>(rank->slotBytes.size()) +
+           static_cast<uint32_t>(inst(i).slots[Host]);
+  if (slot == kNone || host == kNone) {
+    findings.add(site(i), std::string("has no ") +
+                              (slot == kNone ? "slot" : "host slot") + " for " +
+                              describe(stash) + ", which it " +
+                              (goes ? "offloads" : "reloads") +
+                              "; plan the buffers");
+    return;
+  }
   touched.push_back(slot);
   touched.push_back(host);
   SlotState &here = slots[slot], &there = slots[host];
-  if (inst(i).op == Op::Offload) {
+  auto does = [&] { return std::string(verbOf(inst(i).op)) + describe(stash); };
+  checkFits(i, stash, goes ? host : slot);
+  if (goes) {
     if (here.writer == kNone || !(here.content == stash))
       missing(i, stash, slot);
-    orderWrite(i, here, [&] { return "offloads " + describe(stash); });
-    orderWrite(i, there, [&] { return "offloads " + describe(stash); });
+    orderWrite(i, here, does);
+    orderWrite(i, there, does);
     there = {stash, here.updated, i, kNone};
     here = {{}, false, i, kNone};
     return;
   }
-  if (there.writer == kNone)
-    findings.add(site(i), "reloads " + describe(stash) +
-                              ", which nothing has offloaded before; offload "
-                              "it first, or remove this");
-  auto does = [&] { return "reloads " + describe(stash); };
+  if (there.writer == kNone || !(there.content == stash)) {
+    std::string text = does();
+    std::vector<Note> notes;
+    if (planned)
+      text += " from " + slotName(host);
+    if (there.writer == kNone) {
+      text += planned ? ", into which nothing has been offloaded before; "
+                        "offload it there first, or remove this"
+                      : ", which nothing has offloaded before; offload it "
+                        "first, or remove this";
+    } else {
+      text += ", which holds " + describe(there.content) +
+              "; name the one that it was offloaded to";
+      notes.push_back(
+          {site(there.writer),
+           slotName(host) + " gets " + describe(there.content) + " here"});
+    }
+    findings.add(site(i), text, std::move(notes));
+  }
   order(i, there.writer, "offloads", "it", does);
   note(there.readers, i);
   orderWrite(i, here, does);

@@ -34,7 +34,7 @@ static void addActivations(const Program &program, size_t r,
     if (bringsStash(inst))
       changes[r].push_back({start, 1, 0});
     else if (takesStash(inst))
-      changes[r].push_back({inst.op == Op::Offload ? start : end, -1, 0});
+      changes[r].push_back({movesToRank(inst) ? start : end, -1, 0});
     if (!dropped.empty() && dropped[i])
       changes[r].push_back({end, -1, 0});
     if (movesToRank(inst)) {

@@ -349,6 +349,7 @@ void dropWaits(Program &program, size_t first, size_t count) {
 void dropSlots(Program &program) {
   for (RankProgram &rank : program.ranks) {
     rank.slotBytes.clear();
+    rank.hostSlotBytes.clear();
     for (Instruction &inst : rank.instructions)
       inst.slots.fill(kNoSlot);
   }

@@ -68,15 +68,20 @@ Status checkActions(const Program &order) {
 
 Status checkMoves(const Program &order) {
   const Problem &problem = order.problem;
+  auto moves = [](const Instruction &inst) {
+    return inst.op == Op::Offload || inst.op == Op::Reload;
+  };
   const bool any = std::any_of(
-      order.ranks.begin(), order.ranks.end(), [](const RankProgram &rank) {
+      order.ranks.begin(), order.ranks.end(), [&](const RankProgram &rank) {
         return std::any_of(rank.instructions.begin(), rank.instructions.end(),
-                           movesToRank);
+                           moves);
       });
   if (!any)
     return success();
-  // Where the stash of (stage, mb) is: on a rank, or none of these.
-  constexpr int32_t kNotYet = -1, kInUse = -2, kUsed = -3;
+  // Where the stash of (stage, mb) is: on a rank, in host memory, between I and
+  // W on its rank or in host memory, or none of these.
+  constexpr int32_t kHost = -1, kInUse = -2, kInUseInHost = -3, kNotYet = -4,
+                    kUsed = -5;
   const OrderIndex index(problem);
   std::vector<int32_t> place(index.stages * index.microbatches, kNotYet);
   for (size_t r = 0; r < order.ranks.size(); ++r) {
@@ -84,7 +89,7 @@ Status checkMoves(const Program &order) {
     const auto &list = order.ranks[r].instructions;
     for (uint32_t i = 0; i < list.size(); ++i) {
       const Instruction &inst = list[i];
-      if (!isAction(inst.op) && !movesToRank(inst))
+      if (!isAction(inst.op) && !moves(inst))
         continue;
       auto refuse = [&](const std::string &why) {
         return Failure{why, {rank, i}};
@@ -99,6 +104,11 @@ Status checkMoves(const Program &order) {
                       std::to_string(inst.stage) + " of micro-batch " +
                       std::to_string(inst.microbatch) + " is on rank " +
                       std::to_string(owner) + "; move it there");
+      const bool isInHost = at == kHost || at == kInUseInHost;
+      if (isAction(inst.op) ? readsStash(inst.op) && isInHost
+                            : inst.op == Op::Offload && isInHost)
+        return refuse((isAction(inst.op) ? "needs " : "moves ") + stash() +
+                      ", which is in host memory; reload it before");
       if (at >= 0 && at != rank && inst.op != Op::Reload)
         return refuse((inst.op == Op::Offload ? "moves " : "needs ") + stash() +
                       ", which rank " + std::to_string(at) +
@@ -107,6 +117,14 @@ Status checkMoves(const Program &order) {
         at = rank;
       } else if (isAction(inst.op)) {
         at = inst.op == Op::BackwardInput ? kInUse : kUsed;
+      } else if (inst.op == Op::Reload && inst.peer < 0) {
+        if (!isInHost)
+          return refuse("gets back " + stash() +
+                        ", which is not in host memory; offload it first, or "
+                        "remove this");
+        at = at == kHost ? rank : kInUse;
+      } else if (inst.op == Op::Offload && inst.peer < 0 && at == kInUse) {
+        at = kInUseInHost;
       } else if (inst.op == Op::Reload) {
         if (at != inst.peer)
           return refuse(
@@ -152,6 +170,39 @@ static bool movesGuest(const Problem &problem, size_t rank,
 static bool movesStash(const Instruction &inst) {
   return movesToRank(inst) ||
          (isTransfer(inst.op) && inst.payload == Payload::Stash);
+}
+
+/// Where the copies of a rank, `copies` of its list, count by time among its
+/// actions: for each the first action, or the end of the list, that finds the
+/// stash gone, or there again. It is gone when the copy has ended, and has its
+/// place again when the copy starts.
+static std::vector<uint32_t> placesOf(std::span<const Instruction> list,
+                                      std::span<const Site> copies,
+                                      std::span<const double> start,
+                                      std::span<const double> end) {
+  std::vector<uint32_t> items;
+  for (uint32_t i = 0; i < list.size() && !copies.empty(); ++i)
+    if (isAction(list[i].op) && !list[i].joined)
+      items.push_back(i);
+  std::vector<uint32_t> places;
+  for (Site copy : copies) {
+    const uint32_t i = copy.instruction;
+    auto first = [&](auto from, auto &&finds) {
+      auto at = std::partition_point(
+          from, items.end(), [&](uint32_t item) { return !finds(item); });
+      return at == items.end() ? static_cast<uint32_t>(list.size()) : *at;
+    };
+    const uint32_t behind =
+        first(std::upper_bound(items.begin(), items.end(), i),
+              [&](uint32_t item) { return start[item] >= end[i]; });
+    places.push_back(
+        list[i].op == Op::Offload
+            ? behind
+            : std::min(behind, first(items.begin(), [&](uint32_t item) {
+                         return end[item] > start[i];
+                       })));
+  }
+  return places;
 }
 
 /// The first of `size` places that is behind another: from there on all are.
@@ -226,13 +277,19 @@ guestsOf(const Program &order, const Timing &timing,
 /// Fills in the times of a rank, and the largest number of stage activations
 /// alive at once. In an order guests count by time.
 static void measureRank(const Program &program, size_t r,
-                        const std::vector<Guest> &guests, Timing &timing) {
+                        const std::vector<Guest> &guests,
+                        std::span<const Site> copies,
+                        std::span<const uint32_t> places, Timing &timing) {
   const std::span list = program.ranks[r].instructions;
   RankTiming &rank = timing.ranks[r];
   auto counts = [&](const Instruction &inst) {
-    return !timing.ofOrder || !movesGuest(program.problem, r, inst);
+    return (!timing.ofOrder || !movesGuest(program.problem, r, inst)) &&
+           !movesToHost(inst);
   };
-  std::vector<int32_t> change(guests.empty() ? 0 : list.size() + 1, 0);
+  std::vector<int32_t> change(
+      guests.empty() && copies.empty() ? 0 : list.size() + 1, 0);
+  for (size_t k = 0; k < copies.size(); ++k)
+    change[places[k]] += list[copies[k].instruction].op == Op::Offload ? -1 : 1;
   for (const Guest &guest : guests) {
     ++change[guest.first];
     --change[guest.end];
@@ -262,6 +319,21 @@ static void measureRank(const Program &program, size_t r,
   }
 }
 
+/// The most bytes of stashes in host memory, which comes and goes in the order
+/// of the copies.
+static int64_t hostBytesOf(const Program &program, size_t r,
+                           std::span<const Site> copies) {
+  int64_t bytes = 0, peak = 0;
+  for (Site copy : copies) {
+    const Instruction &inst = program.ranks[r].instructions[copy.instruction];
+    const int64_t size = bytesOf(
+        program.problem, {TensorKind::Stash, inst.stage, inst.microbatch});
+    bytes += inst.op == Op::Offload ? size : -size;
+    peak = std::max(peak, bytes);
+  }
+  return peak;
+}
+
 /// Fills in everything that follows from the start and end of the instructions.
 /// `guests` are those of an order, by rank, or none.
 static void summarize(const Program &program,
@@ -273,11 +345,24 @@ static void summarize(const Program &program,
   LiveRangeFinder finder(problem, order ? LiveRangeFinder::Stashes
                                         : LiveRangeFinder::All);
   timing.ranks.assign(program.ranks.size(), {});
+  const auto before = [](Site a, Site b) {
+    return std::pair(a.rank, a.instruction) < std::pair(b.rank, b.instruction);
+  };
+  std::sort(timing.copies.begin(), timing.copies.end(), before);
+  std::span<const Site> copiesLeft = timing.copies;
   double busiest = 0;
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const auto &list = program.ranks[r].instructions;
     RankTiming &rank = timing.ranks[r];
-    measureRank(program, r, guests[r], timing);
+    size_t numCopies = 0;
+    while (numCopies < copiesLeft.size() &&
+           copiesLeft[numCopies].rank == static_cast<int32_t>(r))
+      ++numCopies;
+    const std::span copies = copiesLeft.first(numCopies);
+    copiesLeft = copiesLeft.subspan(numCopies);
+    const std::vector<uint32_t> places =
+        placesOf(list, copies, timing.start[r], timing.end[r]);
+    measureRank(program, r, guests[r], copies, places, timing);
     busiest = std::max(busiest, rank.busy);
     timing.makespan = std::max(timing.makespan, rank.end);
     timing.span = std::max(timing.span, rank.end - rank.start);
@@ -291,15 +376,29 @@ static void summarize(const Program &program,
     if (planned && !order) {
       rank.peakBytes = persistent[r] + rank.versionBytes +
                        slotOffsets(program.ranks[r]).back();
+      rank.peakHostBytes = slotOffsets(program.ranks[r].hostSlotBytes).back();
       continue;
     }
-    std::vector<int32_t> skipped; // live ranges
+    rank.peakHostBytes = hostBytesOf(program, r, copies);
+    std::vector<int32_t> skipped, copied; // live ranges
     auto &ranges =
         finder.run(list, [&](uint32_t i, const Access &access, int32_t range) {
           if (order && access.mode == Access::Write &&
               movesGuest(problem, r, list[i]))
             skipped.push_back(range);
+          if (!copies.empty() && movesToHost(list[i]))
+            copied.push_back(range);
         });
+    for (size_t k = 0; k < copied.size(); ++k) {
+      if (copied[k] == kNoSlot)
+        continue;
+      LiveRange &range = ranges[copied[k]];
+      if (list[copies[k].instruction].op == Op::Offload)
+        range.end = std::max(range.end, places[k]);
+      else
+        range.first = places[k];
+      range.end = std::max(range.first, range.end);
+    }
     for (int32_t range : skipped)
       ranges[range].end = ranges[range].first;
     for (const Guest &guest : guests[r])
@@ -325,6 +424,11 @@ std::optional<Timing> simulateOrder(const Program &program) {
   Timing timing = makeTiming(program);
   timing.ofOrder = true;
   std::vector<Site> moves; // of stashes
+  struct Copy {
+    Site site;
+    double start, end;
+  };
+  std::vector<Copy> copies;
   // What stands before an item and is none starts and ends with the one before.
   std::vector<PlayedItem<double>> last(program.ranks.size());
   auto fillUntil = [&](size_t rank, uint32_t begin) {
@@ -349,12 +453,21 @@ std::optional<Timing> simulateOrder(const Program &program) {
           timing.end[item.rank][i] = item.endTime;
         }
         last[item.rank] = item;
+      },
+      [&](Site site, double start, double end) {
+        copies.push_back({site, start, end});
       });
   if (!played)
     return std::nullopt;
   for (size_t r = 0; r < program.ranks.size(); ++r)
     fillUntil(r, static_cast<uint32_t>(timing.end[r].size()));
-  summarize(program, guestsOf(program, timing, moves), timing);
+  const auto guests = guestsOf(program, timing, moves);
+  for (const auto &[site, start, end] : copies) {
+    timing.start[site.rank][site.instruction] = start;
+    timing.end[site.rank][site.instruction] = end;
+    timing.copies.push_back(site);
+  }
+  summarize(program, guests, timing);
   return timing;
 }
 
@@ -450,6 +563,8 @@ void Player::play(ForEachMember &&forEachMember) {
       clock.endOn(inst.comm) = end;
     timing.start[site.rank][site.instruction] = start;
     timing.end[site.rank][site.instruction] = end;
+    if (movesToHost(inst))
+      timing.copies.push_back(site);
   });
 }
 

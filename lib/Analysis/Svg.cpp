@@ -162,6 +162,7 @@ private:
   void drawRows();
   void drawIdle(size_t rank);
   void drawRank(size_t rank);
+  void drawCopies(size_t rank);
   void drawTransfers();
   void drawAxis(double y);
   double drawLegend(double y);
@@ -225,6 +226,7 @@ private:
   double pitch = 0, height = 0;        ///< of a row, and of its boxes
   Labels labels = Labels::None;
   bool outlines = false, bars = false, numbered = false;
+  bool offloads = false, reloads = false; ///< some are drawn
 
   /// By kind and shade; those that were used are defined.
   std::map<std::pair<Op, int>, Fill> fills;
@@ -343,6 +345,35 @@ void Picture::drawRank(size_t rank) {
   body << "</g>\n";
 }
 
+/// Copies to host memory and back run below the actions of their rank.
+constexpr double kCopyHeight = 2.5;
+constexpr std::string_view kOffload = "#444", kReload = "#999";
+
+void Picture::drawCopies(size_t rank) {
+  if (pitch - height < kCopyHeight + 1)
+    return;
+  const auto number = static_cast<int32_t>(rank);
+  auto at =
+      std::lower_bound(timing.copies.begin(), timing.copies.end(), number,
+                       [](Site copy, int32_t r) { return copy.rank < r; });
+  for (; at != timing.copies.end() && at->rank == number; ++at) {
+    const Instruction &inst = program.ranks[rank].instructions[at->instruction];
+    const Cell cell{
+        at->instruction, at->instruction + 1,
+        times.fromUser(timing.start[rank][at->instruction]),
+        std::min(times.makespan,
+                 times.fromUser(timing.end[rank][at->instruction]))};
+    if (!(cell.finish > cell.start))
+      continue;
+    const bool goes = inst.op == Op::Offload;
+    (goes ? offloads : reloads) = true;
+    box(body, left + scaled(cell.start), topOf(rank) + height + 1,
+        scaled(cell.finish) - scaled(cell.start), kCopyHeight,
+        goes ? kOffload : kReload,
+        options.tooltips ? tooltipOf(inst, cell) : std::string());
+  }
+}
+
 void Picture::drawRows() {
   const size_t numRanks = program.ranks.size();
   body << "<g text-anchor=\"end\">\n";
@@ -355,8 +386,10 @@ void Picture::drawRows() {
     drawIdle(rank);
   if (options.transfers)
     drawTransfers();
-  for (size_t rank = 0; rank < numRanks; ++rank)
+  for (size_t rank = 0; rank < numRanks; ++rank) {
     drawRank(rank);
+    drawCopies(rank);
+  }
 }
 
 /// An arrow of a transfer, without its attributes: a line, and the head.
@@ -524,6 +557,15 @@ double Picture::drawLegend(double y) {
       });
     }
   }
+  auto addCopies = [&](bool any, std::string_view name,
+                       std::string_view paint) {
+    if (any)
+      entry(name, [&](double x, double top) {
+        box(body, x, top + (kHigh - kCopyHeight) / 2, kBox, kCopyHeight, paint);
+      });
+  };
+  addCopies(offloads, "to host memory", kOffload);
+  addCopies(reloads, "back from there", kReload);
   auto note = [&](std::string_view what) {
     const auto [x, middle] = flow.add(widthOf(what, kFont));
     text(body, x, middle, what);
@@ -559,6 +601,8 @@ double Picture::drawCaption(double y) {
   addPeak(&RankTiming::peakActivations,
           [](int64_t count) { return counted(count, "activation"); });
   addPeak(&RankTiming::peakBytes, formatBytes);
+  addPeak(&RankTiming::peakHostBytes,
+          [](int64_t bytes) { return formatBytes(bytes) + " in host memory"; });
   if (times.timeless > 0)
     add(counted(static_cast<int64_t>(times.timeless), "action") +
         " without time not drawn");

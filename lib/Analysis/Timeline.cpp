@@ -128,6 +128,7 @@ std::string describePath(const Program &program,
   };
   for (size_t op = 0; op < summary.actions.size(); ++op)
     add(std::string(1, letter(static_cast<Op>(op))), summary.actions[op]);
+  add("copies", summary.copies);
   add("transfers", summary.transfers);
   return text.empty() ? "nothing takes time" : text;
 }

@@ -63,7 +63,7 @@ static void checkIsOrder(const Program &program, Findings &findings) {
                              "program");
         break;
       }
-    if (!rank.slotBytes.empty())
+    if (!rank.slotBytes.empty() || !rank.hostSlotBytes.empty())
       findings.add({r, kNoInstruction},
                    "has slots, which do not belong into an order; remove "
                    "them, or check the whole as a program");

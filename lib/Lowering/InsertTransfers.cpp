@@ -43,8 +43,10 @@ public:
         action.op = static_cast<Op>(op);
         costs.push_back(durationOf(problem, action));
       }
+      action.op = Op::Offload; // takes as long as a reload
+      costs.push_back(durationOf(problem, action));
     }
-    // All actions in a row stay below 2^60.
+    // All actions and copies in a row stay below 2^60.
     const double largest =
         costs.empty() ? 0 : *std::max_element(costs.begin(), costs.end());
     const auto count = static_cast<double>(order.numInstructions() + 1);
@@ -54,13 +56,15 @@ public:
       ticks.push_back(std::llround(std::ldexp(cost, bits)));
   }
   int64_t operator()(const Instruction &action) const {
-    return ticks[action.stage * kNumActions + static_cast<unsigned>(action.op)];
+    const unsigned kind =
+        isAction(action.op) ? static_cast<unsigned>(action.op) : kNumActions;
+    return ticks[action.stage * (kNumActions + 1) + kind];
   }
 
 private:
   static constexpr unsigned kNumActions =
       static_cast<unsigned>(Op::Recompute) + 1;
-  std::vector<int64_t> ticks; ///< kNumActions for each stage
+  std::vector<int64_t> ticks; ///< for each stage, of actions and of copies
 };
 
 /// A transfer whose payload is there.
@@ -284,18 +288,18 @@ void Inserter::addItem(const PlayedItem<int64_t> &item) {
   }
 }
 
+/// Copies to host memory stand directly behind what they wait for.
 void Inserter::copyTo(int32_t rank, uint32_t end) {
-  for (; copied[rank] < end; ++copied[rank]) {
-    Instruction inst = order.ranks[rank].instructions[copied[rank]];
+  const auto &list = order.ranks[rank].instructions;
+  for (uint32_t &i = copied[rank];
+       i < end || (i < list.size() && movesToHost(list[i])); ++i) {
+    Instruction inst = list[i];
     if (movesToRank(inst)) {
-      addMove({rank, copied[rank]});
+      addMove({rank, i});
       continue;
     }
-    if (clock && isAction(inst.op) && !inst.joined) {
-      const std::span list = order.ranks[rank].instructions;
-      clock->play(rank, list.subspan(copied[rank], itemEnd(list, copied[rank]) -
-                                                       copied[rank]));
-    }
+    if (clock && isAction(inst.op) && !inst.joined)
+      clock->play(rank, std::span(list).subspan(i, itemEnd(list, i) - i));
     inst.numWaits = 0;
     inst.firstWait = 0;
     append(rank, inst);
@@ -649,7 +653,7 @@ static TransferStatistics finish(Inserter &inserter, Program &order,
                                  const std::vector<GradientSum> &sums) {
   auto lists = inserter.takeLists();
   for (size_t rank = 0; rank < lists.size(); ++rank)
-    order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}};
+    order.ranks[rank] = {std::move(lists[rank]), {}, {}, {}, {}};
   if (!sums.empty() || order.problem.postValidation)
     putLast(order);
   addSums(order, sums);

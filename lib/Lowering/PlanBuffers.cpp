@@ -16,6 +16,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace penstock {
 
@@ -34,7 +35,8 @@ static Usage usageOf(const RankProgram &rank) {
   Usage usage;
   for (const Instruction &inst : rank.instructions) {
     used[inst.queue] = true;
-    usage.weights |= inst.queue != 0 && !isTransfer(inst.op);
+    usage.weights |=
+        inst.queue != 0 && !isTransfer(inst.op) && !movesToHost(inst);
   }
   for (unsigned queue = 0; queue < used.size(); ++queue)
     if (used[queue])
@@ -195,6 +197,7 @@ private:
   void touch(uint32_t inst, uint8_t queue, size_t cell, Access::Mode mode);
   void touchWeights(const RankProgram &rank, uint32_t i, size_t firstCell);
   void touchState(const Instruction &inst, uint32_t i, size_t cell);
+  void touchHost(const Instruction &inst, uint32_t i, size_t firstCell);
   void know(uint32_t inst);
   bool isKnown(uint32_t inst) const { return known[queueOf[inst]] > inst; }
 
@@ -205,8 +208,8 @@ private:
 
   /// The last writer of every cell, and behind it the last reader since then on
   /// each queue. Cells are the slots, and behind them, for ranks that touch
-  /// weights from several queues, parameters and gradients of each stage, and
-  /// with post-validation the state of the batch.
+  /// weights from several queues, parameters and gradients of each stage, with
+  /// post-validation the state of the batch, and the slots in host memory.
   std::vector<uint32_t> lastUse;
   std::vector<int32_t> cellOfStage; ///< of the parameters; gradients follow
   std::vector<int32_t> stages;      ///< on this rank
@@ -216,6 +219,7 @@ private:
   std::vector<uint32_t> clock;
   std::vector<uint32_t> known; ///< the clock of the item at hand
   std::vector<uint32_t> candidates;
+  uint32_t lastAction = kNoInstruction; ///< before the item at hand
   std::vector<uint32_t> lastOnComm;
   std::vector<uint16_t> comms; ///< on this rank
 };
@@ -299,6 +303,19 @@ void WaitPlanner::touchState(const Instruction &inst, uint32_t i, size_t cell) {
     touch(i, queue, cell, Access::Read);
 }
 
+void WaitPlanner::touchHost(const Instruction &inst, uint32_t i,
+                            size_t firstCell) {
+  const uint8_t queue = queueIndex[inst.queue];
+  const bool goes = inst.op == Op::Offload;
+  touch(i, queue, static_cast<size_t>(inst.slots[Slot]),
+        goes ? Access::Update : Access::Write);
+  touch(i, queue, firstCell + static_cast<size_t>(inst.slots[Host]),
+        goes ? Access::Write : Access::Read);
+  // As in the order: the stash is away because there is no room before.
+  if (lastAction != kNoInstruction && !isKnown(lastAction))
+    candidates.push_back(lastAction);
+}
+
 void WaitPlanner::plan(RankProgram &rank, const Usage &usage) {
   const size_t numSlots = rank.slotBytes.size();
   auto &list = rank.instructions;
@@ -313,7 +330,7 @@ void WaitPlanner::plan(RankProgram &rank, const Usage &usage) {
   if (usage.weights) {
     cellOfStage.resize(problem.stages.size(), -1);
     for (const Instruction &inst : list)
-      if (inst.stage >= 0 && !isTransfer(inst.op) &&
+      if (inst.stage >= 0 && !isTransfer(inst.op) && !movesToHost(inst) &&
           cellOfStage[inst.stage] < 0) {
         cellOfStage[inst.stage] = static_cast<int32_t>(2 * stages.size());
         stages.push_back(inst.stage);
@@ -322,10 +339,13 @@ void WaitPlanner::plan(RankProgram &rank, const Usage &usage) {
   }
   const size_t stateCell = numCells;
   numCells += problem.postValidation;
+  const size_t hostCell = numCells;
+  numCells += rank.hostSlotBytes.size();
   lastUse.assign(numCells * (numQueues + 1), kNoInstruction);
   clock.resize(list.size() * numQueues);
   queueOf.resize(list.size());
   rank.waits.clear();
+  lastAction = kNoInstruction;
 
   for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
     end = itemEnd(list, begin);
@@ -350,7 +370,9 @@ void WaitPlanner::plan(RankProgram &rank, const Usage &usage) {
         touch(i, queue, static_cast<size_t>(inst.slots[access.role]),
               access.mode);
       });
-      if (usage.weights && !isTransfer(inst.op))
+      if (movesToHost(inst))
+        touchHost(inst, i, hostCell);
+      else if (usage.weights && !isTransfer(inst.op))
         touchWeights(rank, i, numSlots);
       if (problem.postValidation)
         touchState(inst, i, stateCell);
@@ -372,6 +394,8 @@ void WaitPlanner::plan(RankProgram &rank, const Usage &usage) {
     list[begin].firstWait =
         list[begin].numWaits ? static_cast<uint32_t>(firstWait) : 0;
 
+    if (isAction(list[begin].op))
+      lastAction = begin;
     known[queue] = end;
     for (uint32_t i = begin; i < end; ++i)
       std::copy(known.begin(), known.end(), clock.begin() + i * numQueues);
@@ -399,22 +423,37 @@ static void addWait(RankProgram &rank, uint32_t head, uint32_t before) {
   rank.waits.push_back(before);
 }
 
-/// Moves transfers to their queue, gives every live range a slot of its own,
-/// and makes whoever reads it on another queue wait for the one who wrote it. A
-/// stash that comes back waits for the action before it: it is away because
-/// there is no room for it earlier.
+/// The queue of the copies to host memory.
+static uint8_t copyQueueOf(const Program &program,
+                           const BufferOptions &options) {
+  std::array<bool, 256> used{};
+  for (const RankProgram &rank : program.ranks)
+    for (const Instruction &inst : rank.instructions)
+      used[inst.queue] = true;
+  unsigned queue = options.transferQueue;
+  if (queue > 0)
+    while (++queue < 255 && used[queue])
+      ;
+  return static_cast<uint8_t>(std::min(queue, 255u));
+}
+
+/// Moves transfers and copies to their queues, gives every live range a slot of
+/// its own, and makes whoever reads it on another queue wait for the one who
+/// wrote it. Copies to host memory and a stash that comes back wait for the
+/// action before them: it is away because there is no room for it earlier.
 static Status spread(const Problem &problem, LiveRangeFinder &finder,
-                     RankProgram &rank, int32_t number,
-                     const BufferOptions &options,
-                     std::vector<LiveRange> &ranges) {
+                     RankProgram &rank, int32_t number, uint8_t transferQueue,
+                     uint8_t copyQueue, std::vector<LiveRange> &ranges) {
   auto &list = rank.instructions;
   for (uint32_t i = 0; i < list.size(); ++i) {
-    if (list[i].op == Op::Offload || list[i].op == Op::Reload)
-      return Failure{"buffers of stashes that are offloaded cannot be planned "
-                     "yet; remove the offload and its reload",
+    if (movesToRank(list[i]))
+      return Failure{quoted(list[i]) +
+                         " belongs into an order; insert the transfers first",
                      {number, i}};
     if (isTransfer(list[i].op) && list[i].queue == 0)
-      list[i].queue = options.transferQueue;
+      list[i].queue = transferQueue;
+    if (movesToHost(list[i]) && list[i].queue == 0)
+      list[i].queue = copyQueue;
     list[i].slots.fill(kNoSlot);
     list[i].numWaits = 0;
     list[i].firstWait = 0;
@@ -431,9 +470,10 @@ static Status spread(const Problem &problem, LiveRangeFinder &finder,
       lastAction = i;
     list[i].slots[access.role] = range;
     const Tensor &tensor = access.tensor;
-    if (list[i].op == Op::Recv && tensor.kind == TensorKind::Stash &&
-        problem.rankOf(tensor.stage, tensor.microbatch) == number &&
-        lastAction != kNoInstruction)
+    const bool comesBack =
+        list[i].op == Op::Recv && tensor.kind == TensorKind::Stash &&
+        problem.rankOf(tensor.stage, tensor.microbatch) == number;
+    if ((comesBack || movesToHost(list[i])) && lastAction != kNoInstruction)
       addWait(rank, head, lastAction);
     if (access.mode == Access::Write)
       writers.push_back(i);
@@ -456,14 +496,86 @@ static Status spread(const Problem &problem, LiveRangeFinder &finder,
   return success();
 }
 
+/// Gives the stashes of a rank slots in host memory, in list order: of one size
+/// the one that has been free longest, or a new one. Copies run one after the
+/// other, so that whoever used it has ended.
+static Status planHost(const Problem &problem, RankProgram &rank,
+                       int32_t number) {
+  struct SizeClass {
+    int64_t bytes;
+    int32_t numSlots;
+    std::vector<int32_t> freed;
+    size_t head;
+  };
+  std::vector<SizeClass> classes; // ascending
+  auto bytesAt = [&](const Instruction &inst) {
+    return bytesOf(problem, {TensorKind::Stash, inst.stage, inst.microbatch});
+  };
+  auto &list = rank.instructions;
+  std::vector<uint32_t> copies;
+  for (uint32_t i = 0; i < list.size(); ++i)
+    if (movesToHost(list[i])) {
+      copies.push_back(i);
+      classes.push_back({bytesAt(list[i]), 0, {}, 0});
+    }
+  rank.hostSlotBytes.clear();
+  auto less = [](const SizeClass &a, const SizeClass &b) {
+    return a.bytes < b.bytes;
+  };
+  auto equal = [](const SizeClass &a, const SizeClass &b) {
+    return a.bytes == b.bytes;
+  };
+  std::sort(classes.begin(), classes.end(), less);
+  classes.erase(std::unique(classes.begin(), classes.end(), equal),
+                classes.end());
+  auto classOf = [&](const Instruction &inst) -> SizeClass & {
+    return *std::lower_bound(classes.begin(), classes.end(),
+                             SizeClass{bytesAt(inst), 0, {}, 0}, less);
+  };
+  std::vector<int64_t> rowOf(problem.stages.size(), MicrobatchTable::kNoRow);
+  MicrobatchTable slotOf(problem.numMicrobatches);
+  slotOf.clear(list.size());
+  for (uint32_t i : copies) {
+    Instruction &inst = list[i];
+    SizeClass &slots = classOf(inst);
+    int64_t &row = rowOf[inst.stage];
+    if (row == MicrobatchTable::kNoRow)
+      row = slotOf.addRow();
+    int32_t &slot = slotOf.at(row, inst.microbatch);
+    if (inst.op == Op::Offload) {
+      if (slot != kNoSlot) // what was there is needed no more
+        slots.freed.push_back(slot);
+      slot = slots.head < slots.freed.size() ? slots.freed[slots.head++]
+                                             : slots.numSlots++;
+      inst.slots[Host] = slot;
+      continue;
+    }
+    if (slot == kNoSlot)
+      return Failure{quoted(inst) + " gets back what nothing has offloaded "
+                                    "before; offload it first, or remove this",
+                     {number, i}};
+    inst.slots[Host] = slot;
+    slots.freed.push_back(std::exchange(slot, kNoSlot));
+  }
+  int32_t first = 0;
+  for (SizeClass &slots : classes) {
+    rank.hostSlotBytes.insert(rank.hostSlotBytes.end(), slots.numSlots,
+                              slots.bytes);
+    slots.numSlots = std::exchange(first, first + slots.numSlots);
+  }
+  for (uint32_t i : copies)
+    list[i].slots[Host] += classOf(list[i]).numSlots; // the first of them
+  return success();
+}
+
 /// Whether a slot can be free in the list before it is in time: where a
-/// transfer takes time, and where a rank gives a stash back while it works on
-/// something else.
+/// transfer or copy takes time, and where a rank gives a stash back while it
+/// works on something else.
 static bool needsTimes(const Program &program) {
   for (const RankProgram &rank : program.ranks)
     for (const Instruction &inst : rank.instructions)
-      if (isTransfer(inst.op) && (inst.payload == Payload::Stash ||
-                                  program.problem.link.time(inst.bytes) > 0))
+      if ((isTransfer(inst.op) && inst.payload == Payload::Stash) ||
+          (!isAction(inst.op) && durationOf(program.problem, inst) > 0))
         return true;
   return false;
 }
@@ -474,9 +586,11 @@ Result<BufferStatistics> planBuffers(Program &program,
   const size_t numRanks = program.ranks.size();
   std::vector<std::vector<LiveRange>> ranges(numRanks);
   LiveRangeFinder finder(problem);
+  const uint8_t copyQueue = copyQueueOf(program, options);
   for (size_t r = 0; r < numRanks; ++r)
-    if (Status status = spread(problem, finder, program.ranks[r],
-                               static_cast<int32_t>(r), options, ranges[r]);
+    if (Status status =
+            spread(problem, finder, program.ranks[r], static_cast<int32_t>(r),
+                   options.transferQueue, copyQueue, ranges[r]);
         !status)
       return status.failure();
 
@@ -516,9 +630,13 @@ Result<BufferStatistics> planBuffers(Program &program,
       for (int32_t &slot : inst.slots)
         if (slot != kNoSlot)
           slot = slotOf[slot];
+    if (Status status = planHost(problem, rank, static_cast<int32_t>(r));
+        !status)
+      return status.failure();
     waits.plan(rank, usage);
     statistics.slots += static_cast<int64_t>(rank.slotBytes.size());
     statistics.arenaBytes += arena;
+    statistics.hostBytes += slotOffsets(rank.hostSlotBytes).back();
     statistics.waits += static_cast<int64_t>(rank.waits.size());
   }
   return statistics;

@@ -67,7 +67,7 @@ Status penstock::checkCertificate(const Program &program) {
   std::vector<Site> last(kQueues); // the item before, on each; then of comms
 
   for (int32_t r = 0; r < static_cast<int32_t>(program.ranks.size()); ++r) {
-    const auto &[insts, waits, slotBytes, times] = program.ranks[r];
+    const auto &[insts, waits, slotBytes, hostBytes, times] = program.ranks[r];
     if (times.size() != insts.size())
       return refuse(r, kNoInstruction, "not every instruction has a time");
     for (uint32_t i = 0, item = 0; i < insts.size(); ++i) {

@@ -86,6 +86,12 @@ private:
   Hasher hasher;
 };
 
+bool usesHostSlots(const Program &program) {
+  return std::any_of(
+      program.ranks.begin(), program.ranks.end(),
+      [](const RankProgram &rank) { return !rank.hostSlotBytes.empty(); });
+}
+
 } // namespace
 
 ProgramHash penstock::hashProgram(const Program &program) {
@@ -118,6 +124,15 @@ ProgramHash penstock::hashProgram(const Program &program) {
   hasher.add(program.rankSets.size());
   for (const std::vector<int32_t> &set : program.rankSets)
     hasher.addRange(set);
+  // What came later counts only where it is used: the hashes of all other
+  // programs have not changed with it.
+  if (problem.hostLink != Link()) {
+    hasher.add(problem.hostLink.latency);
+    hasher.add(problem.hostLink.bytesPerTime);
+  }
+  if (usesHostSlots(program))
+    for (const RankProgram &rank : program.ranks)
+      hasher.addRange(rank.hostSlotBytes);
   return hasher.finish();
 }
 
@@ -184,11 +199,12 @@ void build(Builder &builder, const Program &program) {
   for (const RankProgram &rank : program.ranks) {
     auto times = writeScalars(builder, rank.times);
     auto slotBytes = writeScalars(builder, rank.slotBytes);
+    auto hostSlotBytes = writeScalars(builder, rank.hostSlotBytes);
     auto waits = writeScalars(builder, rank.waits);
     auto instructions =
         writeStructs<file::Instruction>(builder, rank.instructions);
-    ranks.push_back(
-        file::CreateRank(builder, instructions, waits, slotBytes, times));
+    ranks.push_back(file::CreateRank(builder, instructions, waits, slotBytes,
+                                     times, hostSlotBytes));
   }
   std::vector<uint32_t> setEnds;
   std::vector<int32_t> setMembers;
@@ -230,7 +246,8 @@ void build(Builder &builder, const Program &program) {
                           hasCertificate(program) ? &timesHash : nullptr,
                           problem.slices == 1 ? 0 : problem.slices, weights,
                           problem.overlap, tied, endsOfTied, bytesOfTied,
-                          problem.postValidation));
+                          problem.postValidation, problem.hostLink.latency,
+                          problem.hostLink.bytesPerTime));
 }
 
 /// What every program in a file fulfils. A message begins with the place.
@@ -274,10 +291,11 @@ size_t penstock::estimateFileBytes(const Program &program) {
     bytes += sizeof(uint32_t) + sizeof(int64_t) +
              set.stages.size() * sizeof(int32_t);
   for (const RankProgram &rank : program.ranks)
-    bytes += 64 + rank.instructions.size() * sizeof(Instruction) +
-             rank.waits.size() * sizeof(uint32_t) +
-             rank.slotBytes.size() * sizeof(int64_t) +
-             rank.times.size() * sizeof(uint32_t);
+    bytes +=
+        64 + rank.instructions.size() * sizeof(Instruction) +
+        rank.waits.size() * sizeof(uint32_t) +
+        (rank.slotBytes.size() + rank.hostSlotBytes.size()) * sizeof(int64_t) +
+        rank.times.size() * sizeof(uint32_t);
   for (const std::vector<int32_t> &set : program.rankSets)
     bytes += sizeof(uint32_t) + set.size() * sizeof(int32_t);
   return bytes;
@@ -381,6 +399,7 @@ public:
     copy(from.placement(), problem.placement);
     copy(from.chains(), problem.chains);
     problem.link = {from.latency(), from.bytes_per_time()};
+    problem.hostLink = {from.host_latency(), from.host_bytes_per_time()};
     problem.memory = from.memory();
     copy(from.weights(), problem.weights);
     problem.overlap = from.overlap();
@@ -401,6 +420,7 @@ public:
       copy(rank.instructions(), program.ranks[r].instructions);
       copy(rank.waits(), program.ranks[r].waits);
       copy(rank.slot_bytes(), program.ranks[r].slotBytes);
+      copy(rank.host_slot_bytes(), program.ranks[r].hostSlotBytes);
       copy(rank.times(), program.ranks[r].times);
       numInstructions += program.ranks[r].instructions.size();
     }

@@ -9,7 +9,7 @@ namespace penstock {
 
 bool Program::isPlanned() const {
   return std::any_of(ranks.begin(), ranks.end(), [](const RankProgram &rank) {
-    return !rank.slotBytes.empty();
+    return !rank.slotBytes.empty() || !rank.hostSlotBytes.empty();
   });
 }
 
@@ -83,11 +83,11 @@ std::vector<GradientSum> gradientSums(const Problem &problem) {
   return sums;
 }
 
-std::vector<int64_t> slotOffsets(const RankProgram &rank) {
+std::vector<int64_t> slotOffsets(const std::vector<int64_t> &slotBytes) {
   std::vector<int64_t> offsets;
-  offsets.reserve(rank.slotBytes.size() + 1);
+  offsets.reserve(slotBytes.size() + 1);
   int64_t offset = 0;
-  for (int64_t bytes : rank.slotBytes) {
+  for (int64_t bytes : slotBytes) {
     offsets.push_back(offset);
     offset += (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   }

@@ -232,7 +232,8 @@ struct Rank FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_INSTRUCTIONS = 4,
     VT_WAITS = 6,
     VT_SLOT_BYTES = 8,
-    VT_TIMES = 10
+    VT_TIMES = 10,
+    VT_HOST_SLOT_BYTES = 12
   };
   const flatbuffers::Vector<const penstock::file::Instruction *> *instructions() const {
     return GetPointer<const flatbuffers::Vector<const penstock::file::Instruction *> *>(VT_INSTRUCTIONS);
@@ -246,6 +247,9 @@ struct Rank FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<uint32_t> *times() const {
     return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_TIMES);
   }
+  const flatbuffers::Vector<int64_t> *host_slot_bytes() const {
+    return GetPointer<const flatbuffers::Vector<int64_t> *>(VT_HOST_SLOT_BYTES);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_INSTRUCTIONS) &&
@@ -256,6 +260,8 @@ struct Rank FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyVector(slot_bytes()) &&
            VerifyOffset(verifier, VT_TIMES) &&
            verifier.VerifyVector(times()) &&
+           VerifyOffset(verifier, VT_HOST_SLOT_BYTES) &&
+           verifier.VerifyVector(host_slot_bytes()) &&
            verifier.EndTable();
   }
 };
@@ -276,6 +282,9 @@ struct RankBuilder {
   void add_times(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> times) {
     fbb_.AddOffset(Rank::VT_TIMES, times);
   }
+  void add_host_slot_bytes(flatbuffers::Offset<flatbuffers::Vector<int64_t>> host_slot_bytes) {
+    fbb_.AddOffset(Rank::VT_HOST_SLOT_BYTES, host_slot_bytes);
+  }
   explicit RankBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -292,8 +301,10 @@ inline flatbuffers::Offset<Rank> CreateRank(
     flatbuffers::Offset<flatbuffers::Vector<const penstock::file::Instruction *>> instructions = 0,
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> waits = 0,
     flatbuffers::Offset<flatbuffers::Vector<int64_t>> slot_bytes = 0,
-    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> times = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> times = 0,
+    flatbuffers::Offset<flatbuffers::Vector<int64_t>> host_slot_bytes = 0) {
   RankBuilder builder_(_fbb);
+  builder_.add_host_slot_bytes(host_slot_bytes);
   builder_.add_times(times);
   builder_.add_slot_bytes(slot_bytes);
   builder_.add_waits(waits);
@@ -306,17 +317,20 @@ inline flatbuffers::Offset<Rank> CreateRankDirect(
     const std::vector<penstock::file::Instruction> *instructions = nullptr,
     const std::vector<uint32_t> *waits = nullptr,
     const std::vector<int64_t> *slot_bytes = nullptr,
-    const std::vector<uint32_t> *times = nullptr) {
+    const std::vector<uint32_t> *times = nullptr,
+    const std::vector<int64_t> *host_slot_bytes = nullptr) {
   auto instructions__ = instructions ? _fbb.CreateVectorOfStructs<penstock::file::Instruction>(*instructions) : 0;
   auto waits__ = waits ? _fbb.CreateVector<uint32_t>(*waits) : 0;
   auto slot_bytes__ = slot_bytes ? _fbb.CreateVector<int64_t>(*slot_bytes) : 0;
   auto times__ = times ? _fbb.CreateVector<uint32_t>(*times) : 0;
+  auto host_slot_bytes__ = host_slot_bytes ? _fbb.CreateVector<int64_t>(*host_slot_bytes) : 0;
   return penstock::file::CreateRank(
       _fbb,
       instructions__,
       waits__,
       slot_bytes__,
-      times__);
+      times__,
+      host_slot_bytes__);
 }
 
 struct Header FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -383,7 +397,9 @@ struct Program FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_TIED_STAGES = 38,
     VT_TIED_ENDS = 40,
     VT_TIED_BYTES = 42,
-    VT_POST_VALIDATION = 44
+    VT_POST_VALIDATION = 44,
+    VT_HOST_LATENCY = 46,
+    VT_HOST_BYTES_PER_TIME = 48
   };
   uint32_t version() const {
     return GetField<uint32_t>(VT_VERSION, 0);
@@ -448,6 +464,12 @@ struct Program FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   bool post_validation() const {
     return GetField<uint8_t>(VT_POST_VALIDATION, 0) != 0;
   }
+  double host_latency() const {
+    return GetField<double>(VT_HOST_LATENCY, 0.0);
+  }
+  double host_bytes_per_time() const {
+    return GetField<double>(VT_HOST_BYTES_PER_TIME, 0.0);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_VERSION, 4) &&
@@ -483,6 +505,8 @@ struct Program FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_TIED_BYTES) &&
            verifier.VerifyVector(tied_bytes()) &&
            VerifyField<uint8_t>(verifier, VT_POST_VALIDATION, 1) &&
+           VerifyField<double>(verifier, VT_HOST_LATENCY, 8) &&
+           VerifyField<double>(verifier, VT_HOST_BYTES_PER_TIME, 8) &&
            verifier.EndTable();
   }
 };
@@ -554,6 +578,12 @@ struct ProgramBuilder {
   void add_post_validation(bool post_validation) {
     fbb_.AddElement<uint8_t>(Program::VT_POST_VALIDATION, static_cast<uint8_t>(post_validation), 0);
   }
+  void add_host_latency(double host_latency) {
+    fbb_.AddElement<double>(Program::VT_HOST_LATENCY, host_latency, 0.0);
+  }
+  void add_host_bytes_per_time(double host_bytes_per_time) {
+    fbb_.AddElement<double>(Program::VT_HOST_BYTES_PER_TIME, host_bytes_per_time, 0.0);
+  }
   explicit ProgramBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -587,8 +617,12 @@ inline flatbuffers::Offset<Program> CreateProgram(
     flatbuffers::Offset<flatbuffers::Vector<int32_t>> tied_stages = 0,
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> tied_ends = 0,
     flatbuffers::Offset<flatbuffers::Vector<int64_t>> tied_bytes = 0,
-    bool post_validation = false) {
+    bool post_validation = false,
+    double host_latency = 0.0,
+    double host_bytes_per_time = 0.0) {
   ProgramBuilder builder_(_fbb);
+  builder_.add_host_bytes_per_time(host_bytes_per_time);
+  builder_.add_host_latency(host_latency);
   builder_.add_overlap(overlap);
   builder_.add_memory(memory);
   builder_.add_bytes_per_time(bytes_per_time);
@@ -635,7 +669,9 @@ inline flatbuffers::Offset<Program> CreateProgramDirect(
     const std::vector<int32_t> *tied_stages = nullptr,
     const std::vector<uint32_t> *tied_ends = nullptr,
     const std::vector<int64_t> *tied_bytes = nullptr,
-    bool post_validation = false) {
+    bool post_validation = false,
+    double host_latency = 0.0,
+    double host_bytes_per_time = 0.0) {
   auto name__ = name ? _fbb.CreateString(name) : 0;
   auto stages__ = stages ? _fbb.CreateVectorOfStructs<penstock::file::Stage>(*stages) : 0;
   auto placement__ = placement ? _fbb.CreateVector<int32_t>(*placement) : 0;
@@ -669,7 +705,9 @@ inline flatbuffers::Offset<Program> CreateProgramDirect(
       tied_stages__,
       tied_ends__,
       tied_bytes__,
-      post_validation);
+      post_validation,
+      host_latency,
+      host_bytes_per_time);
 }
 
 inline const penstock::file::Program *GetProgram(const void *buf) {

@@ -215,6 +215,9 @@ void writeProblem(Writer &os, const Problem &problem) {
   if (problem.link != Link())
     os << " link(#pipe.link<latency = " << problem.link.latency
        << ", bytes_per_time = " << problem.link.bytesPerTime << ">)";
+  if (problem.hostLink != Link())
+    os << " host_link(#pipe.link<latency = " << problem.hostLink.latency
+       << ", bytes_per_time = " << problem.hostLink.bytesPerTime << ">)";
   os << " {\n";
 
   const int32_t numChains = problem.numChains();
@@ -258,7 +261,8 @@ public:
 
   void write() {
     os << "  rank " << index;
-    writeSlotSizes();
+    writeSlotSizes(" slots(", rank.slotBytes);
+    writeSlotSizes(" host_slots(", rank.hostSlotBytes);
     os << " {\n";
     const auto &instructions = rank.instructions;
     for (uint32_t i = 0, end; i < instructions.size();) {
@@ -271,13 +275,13 @@ public:
 
 private:
   /// Run-length, in slot order.
-  void writeSlotSizes() {
-    const std::vector<int64_t> &bytes = rank.slotBytes;
+  void writeSlotSizes(std::string_view open,
+                      const std::vector<int64_t> &bytes) {
     for (size_t i = 0; i < bytes.size();) {
       size_t end = i + 1;
       while (end < bytes.size() && bytes[end] == bytes[i])
         ++end;
-      os << (i == 0 ? " slots(" : ", ") << end - i << " x " << bytes[i];
+      os << (i == 0 ? open : ", ") << end - i << " x " << bytes[i];
       i = end;
     }
     if (!bytes.empty())
@@ -313,6 +317,9 @@ private:
         writeClause(roles[role], inst.slots[role], kNoSlot);
     } else if (isTransfer(inst.op)) {
       writeClause(" slot(", inst.slots[Slot], kNoSlot);
+    } else if (movesToHost(inst)) {
+      writeClause(" slot(", inst.slots[Slot], kNoSlot);
+      writeClause(" host(", inst.slots[Host], kNoSlot);
     } else if (isCollective(inst.op) && inst.peer >= 0) {
       os << " ranks(";
       os.list(program.rankSets[inst.peer]) << ')';

@@ -75,9 +75,12 @@ std::string checkStage(const Stage &stage) {
 std::string checkTotalTime(const Problem &problem) {
   constexpr double kMaxTotalTime = 1e300;
   const double transfer = problem.link.time(kMaxBytes);
+  const double copy = problem.hostLink.time(kMaxBytes);
   double total = 0;
   NamedCost largest = {"the time of a transfer of 1 TiB over the link",
                        transfer};
+  if (copy > transfer)
+    largest = {"the time of a copy of 1 TiB to host memory", copy};
   std::string ofStage;
   for (size_t s = 0; s < problem.stages.size(); ++s) {
     for (NamedCost cost : costsOf(problem.stages[s])) {
@@ -87,7 +90,7 @@ std::string checkTotalTime(const Problem &problem) {
         ofStage = text(" of stage ", s);
       }
     }
-    total += 2 * transfer;
+    total += 2 * (transfer + copy);
   }
   if (total * problem.numMicrobatches < kMaxTotalTime)
     return {};
@@ -233,6 +236,13 @@ std::string checkProblem(const Problem &problem) {
     fault = checkNumber("the bandwidth of the link (bytes per time)",
                         problem.link.bytesPerTime);
   if (fault.empty())
+    fault = checkNumber("the latency of the link to host memory",
+                        problem.hostLink.latency);
+  if (fault.empty())
+    fault = checkNumber("the bandwidth of the link to host memory (bytes per "
+                        "time)",
+                        problem.hostLink.bytesPerTime);
+  if (fault.empty())
     fault = checkTotalTime(problem);
   if (fault.empty())
     fault = checkRange<int64_t>("the memory of a rank", problem.memory, 0,
@@ -305,7 +315,8 @@ public:
   Status run(int32_t index) {
     rank = index;
     const RankProgram &r = program.ranks[index];
-    if (!checkSlots(r.slotBytes))
+    if (!checkSlots("slot", r.slotBytes) ||
+        !checkSlots("host slot", r.hostSlotBytes))
       return Failure{fault, {index, kNoInstruction}};
     if (!r.times.empty() && r.times.size() != r.instructions.size())
       return Failure{text("has ", r.times.size(), " times for ",
@@ -331,17 +342,19 @@ private:
     return false;
   }
 
-  bool checkSlots(const std::vector<int64_t> &slotBytes) {
+  bool checkSlots(std::string_view what,
+                  const std::vector<int64_t> &slotBytes) {
     if (slotBytes.size() > INT32_MAX)
-      return fail(text("has ", slotBytes.size(), " slots; at most ", INT32_MAX,
-                       " can be numbered"));
+      return fail(text("has ", slotBytes.size(), ' ', what, "s; at most ",
+                       INT32_MAX, " can be numbered"));
     int64_t arena = 0;
     for (size_t i = 0; i < slotBytes.size(); ++i) {
       if (std::string why = checkBytes("its size", slotBytes[i]); !why.empty())
-        return fail(text("slot ", i, ": ", why));
+        return fail(text(what, ' ', i, ": ", why));
       arena += slotBytes[i] + kSlotAlignment;
       if (arena > (int64_t(1) << 62))
-        return fail("the slots need more than 2^62 bytes; make them smaller");
+        return fail(text("the ", what,
+                         "s need more than 2^62 bytes; make them smaller"));
     }
     return true;
   }
@@ -351,8 +364,7 @@ private:
     if (static_cast<unsigned>(inst.op) >= kNumOps)
       return fail(text("the op is ", unsigned(inst.op), "; it must be 0 to ",
                        kNumOps - 1));
-    return checkNames(inst) &&
-           checkOperands(inst, static_cast<int64_t>(r.slotBytes.size())) &&
+    return checkNames(inst) && checkOperands(r, inst) &&
            (!inst.joined ||
             checkJoined(i ? &r.instructions[i - 1] : nullptr, inst)) &&
            checkWaits(r, inst, i);
@@ -425,7 +437,7 @@ private:
   }
 
   /// Communicator, bytes and slots.
-  bool checkOperands(const Instruction &inst, int64_t numSlots) {
+  bool checkOperands(const RankProgram &r, const Instruction &inst) {
     if (usesComm(inst.op)) {
       if (inst.bytes < 0 || inst.bytes > kMaxBytes)
         return fail(checkBytes("the number of bytes", inst.bytes));
@@ -436,6 +448,7 @@ private:
     }
     const unsigned numRoles = isAction(inst.op)                          ? 4
                               : isTransfer(inst.op) && !movesState(inst) ? 1
+                              : movesToHost(inst)                        ? 2
                                                                          : 0;
     for (unsigned role = 0; role < inst.slots.size(); ++role) {
       const int32_t slot = inst.slots[role];
@@ -444,9 +457,12 @@ private:
       if (role >= numRoles)
         return fail(text("has slot ", slot, " as operand ", role,
                          ", which the op does not take; set it to -1"));
+      const bool inHost = movesToHost(inst) && role == Host;
+      const auto numSlots = static_cast<int64_t>(inHost ? r.hostSlotBytes.size()
+                                                        : r.slotBytes.size());
       if (slot < 0 || slot >= numSlots)
-        return fail(
-            text("slot ", slot, " does not exist; the rank has ", numSlots));
+        return fail(text(inHost ? "host slot " : "slot ", slot,
+                         " does not exist; the rank has ", numSlots));
     }
     return true;
   }

@@ -316,4 +316,22 @@ Result<int32_t> microbatchesOf(int64_t globalBatch, int64_t replicas,
   return static_cast<int32_t>(m);
 }
 
+Result<double> offloadRatio(double hiddenSize, double sequenceLength,
+                            double flopsPerTime, double bytesPerTime) {
+  struct {
+    const char *what;
+    double value;
+  } const inputs[] = {{"the hidden size", hiddenSize},
+                      {"the sequence length", sequenceLength},
+                      {"the compute rate", flopsPerTime},
+                      {"the bandwidth to host memory", bytesPerTime}};
+  for (const auto &input : inputs)
+    if (!(input.value > 0) || !std::isfinite(input.value))
+      return Failure{std::string(input.what) + " is " +
+                     formatNumber(input.value) +
+                     "; give a positive, finite number"};
+  return 10 * flopsPerTime /
+         (3 * (6 * hiddenSize + sequenceLength) * bytesPerTime);
+}
+
 } // namespace penstock

@@ -39,6 +39,8 @@ static json::Value ranksOf(const Program &program, const Timing &timing,
         {"peak_bytes", rank.peakBytes}};
     if (rank.peakVersions > 1)
       entry["weight_versions"] = rank.peakVersions;
+    if (rank.peakHostBytes > 0)
+      entry["host_bytes"] = rank.peakHostBytes;
     if (options.memory)
       entry["memory"] = stepsOf(memory[r]);
     ranks.push_back(std::move(entry));
@@ -69,11 +71,14 @@ static json::Value pathOf(const Program &program, const Timing &timing) {
   for (const PathSummary::LinkTime &link : summary.links)
     links.push_back(json::Object{
         {"from", link.source}, {"to", link.destination}, {"time", link.time}});
-  return json::Object{{"steps", static_cast<int64_t>(path.size())},
+  json::Object object{{"steps", static_cast<int64_t>(path.size())},
                       {"actions", timesOf(summary.actions)},
                       {"transfers", summary.transfers},
                       {"stages", std::move(stages)},
                       {"links", std::move(links)}};
+  if (summary.copies > 0)
+    object["copies"] = summary.copies;
+  return object;
 }
 
 /// One way to run it; the values are null when it cannot run.

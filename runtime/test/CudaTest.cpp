@@ -163,6 +163,32 @@ TEST(Cuda, StepsNeitherAllocateNorSynchronise) {
     EXPECT_EQ(numCalls(10, function), numCalls(2, function)) << function;
 }
 
+TEST(Cuda, OffloadedStashesAreInPinnedMemory) {
+  const Program program = makeOffloaded();
+  auto numCalls = [&](int64_t steps, std::string_view function) {
+    standin::reset();
+    EXPECT_EQ(lossesOf(program, steps),
+              referenceLosses(program.problem, steps));
+    return standin::numCalls(function);
+  };
+  // The model copies, too, but as often in every step.
+  const uint64_t one = numCalls(1, "cudaMemcpyAsync");
+  EXPECT_EQ(numCalls(3, "cudaMemcpyAsync"), 3 * one);
+  const uint64_t allocations = numCalls(1, "cudaMallocHost");
+  EXPECT_EQ(numCalls(3, "cudaMallocHost"), allocations);
+  EXPECT_EQ(standin::leaks(), "");
+
+  standin::reset();
+  standin::fail("cudaMallocHost", allocations, cudaErrorMemoryAllocation);
+  const RunReport report = runCuda(program, makeIssuing(makeTestModel()), {});
+  EXPECT_EQ(name(report.error.kind), name(ErrorKind::DeviceError));
+  EXPECT_TRUE(contains(report.error.message,
+                       "rank 0: an arena of 256 bytes in host memory, for "
+                       "offloaded stashes: cudaMallocHost: out of memory"))
+      << report.error.message;
+  EXPECT_EQ(standin::leaks(), "");
+}
+
 TEST(Cuda, ReplayedStepsAreOneLaunch) {
   const Program program = makeGPipe(2, 4);
   RunOptions options;

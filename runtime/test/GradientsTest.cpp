@@ -92,6 +92,13 @@ INSTANTIATE_TEST_SUITE_P(InAnotherOrder, Gradients,
                                           testing::Values(false)),
                          nameOf);
 
+INSTANTIATE_TEST_SUITE_P(InHostMemory, Gradients,
+                         testing::Combine(testing::Values(1, 2, 4),
+                                          testing::Values(3, 8),
+                                          testing::ValuesIn(kInHostMemory),
+                                          testing::Values(false)),
+                         nameOf);
+
 /// With the width of the model of examples/byte_lm.mlir, where sums of many
 /// terms in another order differ by more than the last bits.
 class WideGradients : public Gradients {};

@@ -131,6 +131,25 @@ TEST(Recorder, PacedRunTakesThePredictedTimes) {
   EXPECT_TRUE(close);
 }
 
+TEST(Recorder, CopiesToHostMemoryArePacedAndMeasured) {
+  Program program = makeOffloaded();
+  program.problem.hostLink.bytesPerTime = 8; // a unit for each copy
+  Recorder recorder(program);
+  RunOptions options;
+  options.recorder = &recorder;
+  options.pace = 0.005;
+  const RunReport report = runProgram(program, makeTestModel(), options);
+  ASSERT_TRUE(report) << report.error.message;
+  const Problem measured = recorder.measuredProblem();
+  EXPECT_GE(measured.hostLink.latency, 0.005);
+  EXPECT_EQ(measured.hostLink.bytesPerTime, 0);
+  std::ostringstream profile;
+  writeProfile(profile, measured);
+  EXPECT_NE(profile.str().find(" host_link(#pipe.link<latency = "),
+            std::string::npos)
+      << profile.str();
+}
+
 // Costs are those of whole micro-batches.
 TEST(Recorder, MeasuredCostsOfSlices) {
   Program program = makeGPipe(2, 2);

@@ -3,6 +3,8 @@
 #include "TestPrograms.h"
 
 #include "Support/Families.h"
+#include "Support/Offload.h"
+
 #include "penstock/Analysis/Certify.h"
 #include "penstock/Lowering/Lowering.h"
 #include "penstock/Runtime/Watchdog.h"
@@ -98,6 +100,28 @@ TEST(Run, CompiledProgramsTrainLikeThePlainLoop) {
                     referenceLosses(problem, 3))
               << "p " << p << " m " << m << " split " << split;
         }
+}
+
+TEST(Run, StashesInHostMemoryComeBackAsTheyWere) {
+  const Problem problem = makeProblem(3, 8);
+  Program program = *oneForwardOneBackward(problem);
+  appendSteps(program);
+  penstock::test::offloadStashes(program);
+  ASSERT_TRUE(insertTransfers(program));
+  ASSERT_TRUE(planBuffers(program));
+  ASSERT_EQ(program.ranks[0].hostSlotBytes.size(), 2u);
+  const std::vector<double> expected = referenceLosses(problem, 3);
+  EXPECT_EQ(runLosses(program, 3), expected);
+  Hooks hooks;
+  for (hooks.delaySeed = 1; hooks.delaySeed <= 20; ++hooks.delaySeed)
+    EXPECT_EQ(runLosses(program, 3, hooks), expected);
+  // The copies are not idle: what they would bring is missed.
+  for (Instruction &inst : program.ranks[0].instructions)
+    if (inst.op == Op::Reload)
+      inst.slots[Host] = 1 - inst.slots[Host];
+  RunOptions options;
+  options.force = true;
+  EXPECT_NE(runLosses(program, 3, Hooks(), options), expected);
 }
 
 /// Of every family for which one loop says what comes out: each stage once, and
@@ -472,15 +496,39 @@ TEST(Run, SlotThatIsTooSmallIsFoundBeforeTheRun) {
       << report.error.message;
 }
 
-TEST(Run, OffloadIsNotSupported) {
-  Program program = makeGPipe(1, 1);
-  add(program, 0, action(Op::Offload, 0, 0));
+TEST(Run, CopiesThatAreWrongAreFoundBeforeTheRun) {
+  const Program right = makeOffloaded();
+  auto expectFault = [&](void (*change)(RankProgram &),
+                         const std::string &part) {
+    Program program = right;
+    change(program.ranks[0]);
+    RunOptions options;
+    options.force = true;
+    const RunReport report =
+        runToError(program, ErrorKind::InvalidProgram, {}, options);
+    EXPECT_TRUE(contains(report.error.message, part)) << report.error.message;
+  };
+  expectFault(
+      [](RankProgram &rank) { rank.instructions[1].slots[Host] = kNoSlot; },
+      "(offload 0 mb 0): an operand of 8 bytes has no slot");
+  expectFault(
+      [](RankProgram &rank) { rank.instructions[2].slots[Slot] = kNoSlot; },
+      "(reload 0 mb 0): an operand of 8 bytes has no slot");
+  expectFault([](RankProgram &rank) { rank.hostSlotBytes[0] = 7; },
+              "host slot 0 of 7 bytes is too small for an operand of 8 bytes");
+}
+
+TEST(Run, AStashForAnotherRankBelongsIntoAnOrder) {
+  Program program = makeGPipe(2, 1);
+  Instruction move = action(Op::Offload, 0, 0);
+  move.peer = 1;
+  add(program, 0, move);
   RunOptions options;
   options.force = true;
   const RunReport report =
-      runToError(program, ErrorKind::NotSupported, {}, options);
-  EXPECT_TRUE(contains(report.error.message, "(offload 0 mb 0): this back end "
-                                             "cannot move stashes"))
+      runToError(program, ErrorKind::InvalidProgram, {}, options);
+  EXPECT_TRUE(contains(report.error.message,
+                       "(offload 0 mb 0 to 1): belongs into an order"))
       << report.error.message;
 }
 

@@ -131,6 +131,19 @@ Program makeGPipe(int32_t numRanks, int32_t numMicrobatches, Shape shape) {
   return program;
 }
 
+Program makeOffloaded() {
+  Program program = makeGPipe(1, 1);
+  RankProgram &rank = program.ranks[0];
+  rank.hostSlotBytes = {8};
+  Instruction copy = action(Op::Offload, 0, 0);
+  copy.slots[Slot] = rank.instructions[0].slots[Stash];
+  copy.slots[Host] = 0;
+  rank.instructions.insert(rank.instructions.begin() + 1, copy);
+  copy.op = Op::Reload;
+  rank.instructions.insert(rank.instructions.begin() + 2, copy);
+  return program;
+}
+
 Program makeDeadlock() {
   // As makeGPipe(2, 2), but rank 0 wants the gradient of mb 0 before it sends
   // the activation of mb 1, and rank 1 wants that activation first.

@@ -25,6 +25,9 @@ struct Shape {
 /// All forwards, then all backwards.
 Program makeGPipe(int32_t numRanks, int32_t numMicrobatches, Shape shape = {});
 
+/// F, offload, reload and B on one rank, all on queue 0.
+Program makeOffloaded();
+
 /// Two ranks that each send before they receive: right in all but deadlock.
 Program makeDeadlock();
 

@@ -36,6 +36,18 @@ pipe.schedule @away ranks(2) microbatches(1) {
 
 // -----
 
+// A stash in host memory when its backward starts.
+pipe.schedule @in_host_memory ranks(1) microbatches(1) {
+  rank 0 {
+    forward 0 mb 0
+    offload 0 mb 0
+    // expected-error @below {{`backward 0 mb 0` needs stash 0 mb 0, which is in host memory; reload it before}}
+    backward 0 mb 0
+  }
+}
+
+// -----
+
 // Steps on the way are not validated.
 pipe.schedule @on_the_way ranks(1) microbatches(2) post_validation {
   rank 0 {

@@ -17,3 +17,14 @@ pipe.schedule @order ranks(2) microbatches(1) {
     backward 1 mb 0
   }
 }
+
+// -----
+
+pipe.schedule @not_offloaded ranks(1) microbatches(1) {
+  rank 0 {
+    forward 0 mb 0
+    // expected-error @below {{`reload 0 mb 0` gets back what nothing has offloaded before; offload it first, or remove this}}
+    reload 0 mb 0
+    backward 0 mb 0
+  }
+}

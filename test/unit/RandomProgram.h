@@ -81,6 +81,8 @@ private:
     }
     if (chance(2))
       problem.link = {number(), number()};
+    if (chance(3))
+      problem.hostLink = {number(), number()};
     if (chance(2))
       problem.memory = bytes();
     problem.postValidation = chance(3);
@@ -91,6 +93,9 @@ private:
     if (planned)
       for (int64_t n = below(6); n > 0; --n)
         r.slotBytes.push_back(chance(2) ? 256 : bytes());
+    if (planned)
+      for (int64_t n = below(3); n > 0; --n)
+        r.hostSlotBytes.push_back(chance(2) ? 256 : bytes());
     for (int64_t n = below(maxItems + 1); n > 0; --n) {
       // A group needs a peer.
       const bool alone = program.problem.numRanks == 1;
@@ -211,6 +216,10 @@ private:
     if (perMicrobatch && program.problem.numRanks > 1 && chance(2)) {
       inst.peer = below(program.problem.numRanks - 1);
       inst.peer += inst.peer >= rank;
+    } else if (perMicrobatch && chance(2)) {
+      const int64_t n = program.ranks[rank].hostSlotBytes.size();
+      inst.slots[Slot] = anySlot(rank);
+      inst.slots[Host] = n ? below(n) : kNoSlot;
     }
     if (!perMicrobatch && chance(2))
       inst.microbatch = -1;

@@ -64,11 +64,14 @@ private:
   template <typename T>
   void value(const T &value);
   void processOf(int32_t rank);
+  /// The queue of an instruction; copies of an order have one of their own.
+  int threadOf(const Instruction &inst) const;
 
   const Program &program;
   Sink sink;
   std::string text;
   const size_t numTimelines;
+  const bool isOrder;
   size_t timeline = 0;
   std::optional<Matching> matched;
   bool any = false;

@@ -19,7 +19,8 @@ namespace penstock {
 
 /// One link of the critical path.
 struct CriticalStep {
-  /// The first instruction of an item; of a transfer the send that takes the
+  /// The first instruction of an item, a copy to host memory or back among
+  /// them; of a transfer the send that takes the
   /// longest of all that run in the same step. An order has no sends: there it
   /// is the action that the transfer ends at.
   Site site;
@@ -51,6 +52,7 @@ struct PathSummary {
 
   Actions actions = {};
   std::vector<Actions> stages; ///< the same for each stage
+  double copies = 0;           ///< to host memory and back
   double transfers = 0;
   std::vector<LinkTime> links; ///< the same for each pair of ranks, ascending;
                                ///< without those that take none
@@ -62,7 +64,8 @@ PathSummary summarize(const Program &program,
 /// adds up to the makespan, where the actions of a rank run one at a time.
 struct RankWaiting {
   double first = 0;     ///< before its first action
-  double transfers = 0; ///< between actions, for a transfer under way
+  double transfers = 0; ///< between actions, for a transfer, or a copy to host
+                        ///< memory or back, under way
   double others = 0;    ///< between actions, for what others have yet to do
   double end = 0;       ///< from its last action to the makespan
 

@@ -72,7 +72,8 @@ public:
 
   /// Live ranges of a well-formed list, by `first`; they are there until the
   /// next run. Calls `fn(instruction, access, range)` for every access, where
-  /// `range` is kNoSlot when the tensor is not on the rank.
+  /// `range` is kNoSlot when the tensor is not on the rank. An offload reads
+  /// the stash, a reload writes it.
   template <typename Fn>
   std::vector<LiveRange> &run(std::span<const Instruction> list, Fn &&fn) {
     clear(list.size());
@@ -120,16 +121,11 @@ public:
       }
       if (inst.op != Op::Offload && inst.op != Op::Reload)
         continue;
-      int32_t &range =
-          currentOf({TensorKind::Stash, inst.stage, inst.microbatch});
-      if (inst.op == Op::Reload) {
-        range = static_cast<int32_t>(ranges.size());
-        ranges.push_back({TensorKind::Stash, inst.stage, begin, i, end});
-      } else if (range != kNoSlot) {
-        ranges[range].last = i;
-        ranges[range].end = end;
-        range = kNoSlot;
-      }
+      const bool goes = inst.op == Op::Offload;
+      const Tensor stash = {TensorKind::Stash, inst.stage, inst.microbatch};
+      touch({goes ? Access::Read : Access::Write, Slot, stash});
+      if (goes)
+        currentOf(stash) = kNoSlot;
     }
     return ranges;
   }

@@ -115,10 +115,10 @@ inline bool isInRange(const Problem &problem, const Instruction &action) {
 /// rank of its stage. The failure names the action.
 Status checkActions(const Program &order);
 
-/// Whether every stash that an order moves to another rank is there when it
-/// goes, and back from that rank before something uses it. The failure says of
-/// the instruction that it names what is wrong; the order is one that
-/// checkActions accepts.
+/// Whether every stash that an order moves to another rank or to host memory is
+/// there when it goes, and back from there before something uses it. The
+/// failure says of the instruction that it names what is wrong; the order is
+/// one that checkActions accepts.
 Status checkMoves(const Program &order);
 
 /// The cycle of waits in which an order that checkActions accepts gets stuck:
@@ -136,16 +136,27 @@ struct PlayedItem {
   Time startTime = 0, endTime = 0;
 };
 
+/// For those whom copies to host memory do not matter.
+struct IgnoreCopies {
+  template <typename Time>
+  void operator()(Site, Time, Time) const {}
+};
+
 /// What playing an order comes down to: start the next item of a rank, finish
 /// it, start those that waited for it. An item must be finished before the next
-/// one of its rank is started, and all before it that it needs.
-template <typename Time, typename Duration, typename Latency>
+/// one of its rank is started, and all before it that it needs. Copies to host
+/// memory and back, one at a time on each rank, start when the item before them
+/// has ended, and hold up only what reads a stash that is on its way back;
+/// `onCopy(site, start, end)` hears of each.
+template <typename Time, typename Duration, typename Latency, typename OnCopy>
 class OrderPlayer {
 public:
-  OrderPlayer(const Program &order, Duration &&duration, Latency &&latency)
+  OrderPlayer(const Program &order, Duration &&duration, Latency &&latency,
+              OnCopy &&onCopy)
       : order(order), problem(order.problem), index(problem),
         duration(std::forward<Duration>(duration)),
-        latency(std::forward<Latency>(latency)), lanes(order.ranks.size()) {
+        latency(std::forward<Latency>(latency)),
+        onCopy(std::forward<OnCopy>(onCopy)), lanes(order.ranks.size()) {
     // However many a problem claims.
     if (index.size() <= order.numInstructions())
       ended.resize(index.size(), kNotYet);
@@ -160,8 +171,9 @@ public:
     Lane &lane = lanes[rank];
     const std::span list = lane.list;
     uint32_t begin = lane.item.end;
-    while (begin < list.size() && !isAction(list[begin].op))
-      ++begin;
+    for (; begin < list.size() && !isAction(list[begin].op); ++begin)
+      if (movesToHost(list[begin]) && isInRange(problem, list[begin]))
+        copy(lane, {rank, begin});
     lane.item.end = begin;
     if (begin == list.size() || isRefused)
       return false;
@@ -187,6 +199,9 @@ public:
                            problem.rankOf(stage, inst.microbatch) == rank;
         start = std::max(start, local ? there : there + latency(stage, inst));
       });
+      if (!back.empty() && readsStash(inst.op))
+        start =
+            std::max(start, back[index.forward(inst.stage, inst.microbatch)]);
       const Time own = duration(inst);
       length += own;
       longest = std::max(longest, own);
@@ -253,7 +268,20 @@ private:
     std::span<const Instruction> list;
     PlayedItem<Time> item;       ///< that runs or ran last
     size_t blockedOn = kNothing; ///< what the next one lacks
+    Time copyEnd = 0;            ///< of the last copy
   };
+
+  void copy(Lane &lane, Site site) {
+    const Instruction &inst = lane.list[site.instruction];
+    const Time start = std::max(lane.item.endTime, lane.copyEnd);
+    lane.copyEnd = start + duration(inst);
+    if (inst.op == Op::Reload) {
+      if (back.empty())
+        back.resize(index.stages * index.microbatches, 0);
+      back[index.forward(inst.stage, inst.microbatch)] = lane.copyEnd;
+    }
+    onCopy(site, start, lane.copyEnd);
+  }
 
   std::span<const Instruction>
   instructionsOf(const PlayedItem<Time> &item) const {
@@ -265,18 +293,22 @@ private:
   const OrderIndex index;
   Duration duration;
   Latency latency;
+  OnCopy onCopy;
   std::vector<Lane> lanes;
   BigArray<Time> ended;   ///< by index
+  std::vector<Time> back; ///< when the stash of (stage, mb) has been reloaded;
+                          ///< empty before the first reload
   size_t numEnded = 0;    ///< of them
   bool isRefused = false; ///< checkActions knows why
 };
 
-/// Plays an order: `duration(inst)` is the time of an action, `latency(from,
-/// inst)` the time that what `from`, a stage, hands to the action `inst` takes
-/// to reach it from another rank. Calls `visit(PlayedItem<Time>)` by end time,
-/// of several items the one that started first; causes come before effects.
-/// Instructions other than actions are skipped. Fails where checkActions does,
-/// or where the order gets stuck. O(n log ranks).
+/// Plays an order: `duration(inst)` is the time of an action or of a copy to
+/// host memory or back, `latency(from, inst)` the time that what `from`, a
+/// stage, hands to the action `inst` takes to reach it from another rank. Calls
+/// `visit(PlayedItem<Time>)` by end time, of several items the one that started
+/// first; causes come before effects. Instructions other than actions are
+/// skipped. Fails where checkActions does, or where the order gets stuck. O(n
+/// log ranks).
 template <typename Time, typename Duration, typename Latency, typename Visit>
 Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
                  Visit &&visit) {
@@ -288,8 +320,9 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
       return time != other.time ? time > other.time : sequence > other.sequence;
     }
   };
-  OrderPlayer<Time, Duration, Latency> player(
-      order, std::forward<Duration>(duration), std::forward<Latency>(latency));
+  OrderPlayer<Time, Duration, Latency, IgnoreCopies> player(
+      order, std::forward<Duration>(duration), std::forward<Latency>(latency),
+      IgnoreCopies());
   std::priority_queue<Event> running;
   uint64_t sequence = 0;
   auto start = [&](int32_t rank) {
@@ -312,12 +345,15 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
 
 /// As above for those to whom only the times matter: every rank runs ahead
 /// until it needs another, so items come in the order of their rank, and causes
-/// before effects. Linear.
-template <typename Time, typename Duration, typename Latency, typename Visit>
+/// before effects, and `onCopy(site, start, end)` hears of the copies to host
+/// memory and back. Linear.
+template <typename Time, typename Duration, typename Latency, typename Visit,
+          typename OnCopy>
 Status playOrderByRank(const Program &order, Duration &&duration,
-                       Latency &&latency, Visit &&visit) {
-  OrderPlayer<Time, Duration, Latency> player(
-      order, std::forward<Duration>(duration), std::forward<Latency>(latency));
+                       Latency &&latency, Visit &&visit, OnCopy &&onCopy) {
+  OrderPlayer<Time, Duration, Latency, OnCopy> player(
+      order, std::forward<Duration>(duration), std::forward<Latency>(latency),
+      std::forward<OnCopy>(onCopy));
   std::vector<int32_t> ready(order.ranks.size());
   std::iota(ready.rbegin(), ready.rend(), 0);
   while (!ready.empty()) {

@@ -27,6 +27,8 @@ struct RankTiming {
   int64_t peakBytes = 0;       ///< persistent bytes and further versions of the
                                ///< weights plus the planned arena, or, for an
                                ///< order, plus the stashes alive at once
+  int64_t peakHostBytes = 0;   ///< of stashes in host memory: the planned arena
+                               ///< there, or before that those there at once
 };
 
 /// A time of every instruction, by rank.
@@ -58,15 +60,19 @@ struct Timing {
   double bubbleRate = 0; ///< (span - busy of the busiest rank) / span; 0 if 0
   std::vector<RankTiming> ranks;
   InstructionTimes start, end;
+  /// The copies to host memory and back, ascending.
+  std::vector<Site> copies;
 };
 
 /// The literature's model: the actions of each rank strictly in order; an
 /// action starts when its operands are there; a transfer is pure latency
 /// (Link::time) that occupies nothing, and that of a stash takes no time. The
 /// actions of an overlap take the sum of their times and hand over nothing
-/// before the end. Instructions other than actions are ignored; they get the
-/// end of the action before them. nullopt when the order cannot run (a cycle or
-/// a missing action).
+/// before the end. A rank copies to host memory and back beside its actions,
+/// one copy of Problem::hostLink's time after the other: each starts when the
+/// action before it has ended, and only what reads a stash waits until that is
+/// back. Other instructions are ignored; they get the end of the action before
+/// them. nullopt when the order cannot run (a cycle or a missing action).
 std::optional<Timing> simulateOrder(const Program &program);
 
 /// The program as it stands, with its queues, waits and groups under closure

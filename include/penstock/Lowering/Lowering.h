@@ -44,12 +44,14 @@ Result<TransferStatistics> insertTransfers(Program &order,
                                            const TransferOptions &options = {});
 
 struct BufferOptions {
-  /// Queue for transfers that stand on queue 0; 0 leaves them there.
+  /// Queue for transfers that stand on queue 0; 0 leaves them there. Copies to
+  /// host memory get the next queue that nothing else is on, or stay as well.
   uint8_t transferQueue = 1;
 };
 
 struct BufferStatistics {
   int64_t slots = 0, arenaBytes = 0; ///< summed over ranks
+  int64_t hostBytes = 0;             ///< of the arenas in host memory
   int64_t waits = 0;
 };
 

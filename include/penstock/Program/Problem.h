@@ -54,8 +54,8 @@ struct Stage {
   bool operator==(const Stage &) const = default;
 };
 
-/// The link between two ranks. A transfer of n bytes takes
-/// latency + n / bytesPerTime.
+/// A link: between two ranks, or between a rank and the memory of its host. A
+/// transfer of n bytes takes latency + n / bytesPerTime.
 struct Link {
   double latency = 0;
   double bytesPerTime = 0; ///< 0: unlimited
@@ -119,6 +119,9 @@ struct Problem {
   /// amends them where they were wrong, and is then void (docs/semantics.md).
   bool postValidation = false;
   Link link;
+  /// The link between a rank and the memory of its host, one copy at a time:
+  /// what it takes to offload or to reload a stash. By default no time.
+  Link hostLink;
   int64_t memory = 0; ///< bytes a rank may use; 0: no limit
 
   int32_t numWholeMicrobatches() const { return numMicrobatches / slices; }

@@ -73,7 +73,9 @@ enum SlotRole : unsigned {
   Gradient = 1, ///< the gradient that a backward reads
   Output = 2,   ///< the activation or gradient that the action writes
   Stash = 3,    ///< what F keeps for B, or for I and W
-  Slot = 0      ///< of a transfer: what it sends or where it receives
+  Slot = 0,     ///< of a transfer: what it sends or where it receives; of an
+                ///< offload or reload: the stash on the rank
+  Host = 1      ///< of these: the stash in host memory, one of hostSlotBytes
 };
 
 inline constexpr int32_t kNoSlot = -1;
@@ -107,6 +109,11 @@ struct Instruction {
 static_assert(sizeof(Instruction) == 48, "the program file relies on it");
 
 inline bool isAction(Op op) { return op <= Op::Recompute; }
+/// Needs the stash that F, or R, has left.
+inline bool readsStash(Op op) {
+  return op == Op::Backward || op == Op::BackwardInput ||
+         op == Op::BackwardWeight;
+}
 inline bool isTransfer(Op op) { return op == Op::Send || op == Op::Recv; }
 inline bool isCollective(Op op) {
   return op == Op::AllReduce || op == Op::Barrier || op == Op::ReduceTied;
@@ -123,6 +130,10 @@ inline bool movesState(const Instruction &inst) {
 /// these are transfers.
 inline bool movesToRank(const Instruction &inst) {
   return (inst.op == Op::Offload || inst.op == Op::Reload) && inst.peer >= 0;
+}
+/// Copies a stash to host memory or back.
+inline bool movesToHost(const Instruction &inst) {
+  return (inst.op == Op::Offload || inst.op == Op::Reload) && inst.peer < 0;
 }
 /// Uses a communicator: keeps host order with all that uses the same one.
 inline bool usesComm(Op op) { return isTransfer(op) || isCollective(op); }
@@ -145,6 +156,8 @@ struct RankProgram {
   std::vector<uint32_t> waits;
   /// Bytes of each slot; empty before buffer planning.
   std::vector<int64_t> slotBytes;
+  /// Likewise of the slots in host memory, for offloaded stashes.
+  std::vector<int64_t> hostSlotBytes;
   /// A certificate: one time per instruction, or empty (Certificate.h). It is
   /// about the program and no part of it: neither text nor hash know it, and
   /// whoever changes the program drops it.
@@ -323,10 +336,14 @@ inline int64_t bytesOf(const Problem &problem, const Tensor &t) {
 }
 
 /// Time of one instruction when nothing holds it up: the cost of the action,
-/// of a slice its part, the link time of a transfer, 0 for everything else.
+/// of a slice its part, the link time of a transfer, the time of a copy to host
+/// memory or back, 0 for everything else.
 inline double durationOf(const Problem &problem, const Instruction &inst) {
   if (isTransfer(inst.op))
     return problem.link.time(inst.bytes);
+  if (movesToHost(inst))
+    return problem.hostLink.time(
+        bytesOf(problem, {TensorKind::Stash, inst.stage, inst.microbatch}));
   if (!isAction(inst.op))
     return 0;
   const StageCost &cost = problem.stages[inst.stage].cost;
@@ -374,9 +391,13 @@ std::vector<GradientSum> gradientSums(const Problem &problem);
 /// this many bytes (a CUDA allocation's alignment).
 inline constexpr int64_t kSlotAlignment = 256;
 
-/// Offset of each slot in the arena of a rank; the last entry is the size of
-/// the arena in bytes.
-std::vector<int64_t> slotOffsets(const RankProgram &rank);
+/// Offset of each slot in an arena; the last entry is the size of the arena in
+/// bytes.
+std::vector<int64_t> slotOffsets(const std::vector<int64_t> &slotBytes);
+/// Of the slots on a rank.
+inline std::vector<int64_t> slotOffsets(const RankProgram &rank) {
+  return slotOffsets(rank.slotBytes);
+}
 
 } // namespace penstock
 

@@ -71,6 +71,16 @@ Result<int32_t> leastMicrobatches(std::string_view family,
 Result<int32_t> microbatchesOf(int64_t globalBatch, int64_t replicas,
                                int64_t size);
 
+/// Time to offload all that a transformer keeps from its forwards, as a
+/// multiple of the time to compute: 10 Bc / (3 (6h + s) Bo), with h the hidden
+/// size, s the sequence length, Bc `flopsPerTime`, floating-point operations,
+/// and Bo `bytesPerTime`, bytes over the link to host memory. Up to 1
+/// everything can be offloaded behind the compute. From PipeOffload (X. Wan et
+/// al., 2025), whose measurements lie below it for s > h. Fails unless all are
+/// positive.
+Result<double> offloadRatio(double hiddenSize, double sequenceLength,
+                            double flopsPerTime, double bytesPerTime);
+
 } // namespace penstock
 
 #endif // PENSTOCK_SCHEDULE_PLAN_H

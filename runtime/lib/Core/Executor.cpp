@@ -69,18 +69,21 @@ Result<std::byte *> Executor::slot(uint32_t index, unsigned role,
                                    int64_t bytes) {
   const RankProgram &own = program.ranks[rank];
   const int32_t number = instructions[index].slots[role];
+  const bool inHost = movesToHost(instructions[index]) && role == Host;
+  const std::vector<int64_t> &slotBytes =
+      inHost ? own.hostSlotBytes : own.slotBytes;
   if (number == kNoSlot && bytes == 0)
     return nullptr;
-  if (number < 0 || static_cast<size_t>(number) >= own.slotBytes.size())
+  if (number < 0 || static_cast<size_t>(number) >= slotBytes.size())
     return Failure{"an operand of " + std::to_string(bytes) +
                    " bytes has no slot; plan the buffers with penstock-opt "
                    "--pipe-compile"};
-  if (own.slotBytes[number] < bytes)
-    return Failure{"slot " + std::to_string(number) + " of " +
-                   std::to_string(own.slotBytes[number]) +
+  if (slotBytes[number] < bytes)
+    return Failure{(inHost ? "host slot " : "slot ") + std::to_string(number) +
+                   " of " + std::to_string(slotBytes[number]) +
                    " bytes is too small for an operand of " +
                    std::to_string(bytes) + " bytes"};
-  return arena + offsets[number];
+  return inHost ? hostArena + hostOffsets[number] : arena + offsets[number];
 }
 
 /// The model of this rank has only the stages that are placed on it. The
@@ -195,6 +198,27 @@ Error Executor::resolveTransport(Item &item) {
     return at(item.first, ErrorKind::InvalidProgram, id.message());
   item.transport = *id;
   item.pace = toNanoseconds(time * pace);
+  return {};
+}
+
+Error Executor::resolveCopy(Item &item) {
+  const Instruction &inst = instructions[item.first];
+  if (movesToRank(inst))
+    return at(item.first, ErrorKind::InvalidProgram,
+              "belongs into an order; compile it with penstock-opt "
+              "--pipe-compile");
+  const int64_t bytes = bytesOf(
+      program.problem, {TensorKind::Stash, inst.stage, inst.microbatch});
+  auto here = slot(item.first, Slot, bytes),
+       there = slot(item.first, Host, bytes);
+  if (!here || !there)
+    return at(item.first, ErrorKind::InvalidProgram,
+              here ? there.message() : here.message());
+  item.transport = static_cast<uint32_t>(copies.size());
+  item.pace = toNanoseconds(durationOf(program.problem, inst) * pace);
+  const bool goes = inst.op == Op::Offload;
+  copies.push_back({goes ? *there : *here, goes ? *here : *there,
+                    static_cast<size_t>(bytes)});
   return {};
 }
 
@@ -321,6 +345,15 @@ Error Executor::prepare(double secondsPerUnit, bool replays,
             "rank " + std::to_string(rank) + ": " + memory.message(),
             {rank}};
   arena = *memory;
+  hostOffsets = slotOffsets(program.ranks[rank].hostSlotBytes);
+  if (hostOffsets.back() > 0) {
+    auto host = device.allocateHostArena(hostOffsets.back());
+    if (!host)
+      return {ErrorKind::DeviceError,
+              "rank " + std::to_string(rank) + ": " + host.message(),
+              {rank}};
+    hostArena = *host;
+  }
   contexts.resize(instructions.size());
 
   // The device numbers its queues without gaps; 0 is there in any case.
@@ -344,16 +377,13 @@ Error Executor::prepare(double secondsPerUnit, bool replays,
           usesComm(inst.op) ? Item::Transfers
           : isAction(inst.op) || inst.op == Op::Step || usesState(inst.op)
               ? Item::Calls
-              : Item::Nothing;
+          : inst.op == Op::Offload || inst.op == Op::Reload ? Item::Copies
+                                                            : Item::Nothing;
     }
     // The state goes from the last rank to the first.
     items.back().validates |=
         inst.op == Op::Validate ||
         (movesState(inst) && (inst.op == Op::Send) == (inst.peer < rank));
-    if (inst.op == Op::Offload || inst.op == Op::Reload)
-      return at(i, ErrorKind::NotSupported,
-                "this back end cannot move stashes to host memory; compile "
-                "with a schedule that does not offload");
     if (items.back().kind == Item::Calls && inst.queue != 0)
       return at(i, ErrorKind::NotSupported,
                 "the model is called on queue 0 only, not on queue " +
@@ -369,6 +399,9 @@ Error Executor::prepare(double secondsPerUnit, bool replays,
       item.share = shareOf(item);
     if (item.kind == Item::Transfers)
       if (Error error = resolveTransport(item))
+        return error;
+    if (item.kind == Item::Copies)
+      if (Error error = resolveCopy(item))
         return error;
   }
   if (device.showsRanges())
@@ -677,6 +710,20 @@ void Executor::runItem(const Item &item, void *nativeQueue) {
     }
     device.stamp(nativeQueue, row[item.first].ended, othersEnded);
     break;
+  case Item::Copies: {
+    // Counted as calls are, for it is no wait for another rank.
+    Stamps &times = row[item.first];
+    device.stamp(nativeQueue, times.started, callsStarted);
+    const auto start = Clock::now();
+    const Copy &copy = copies[item.transport];
+    device.copy(nativeQueue, copy.to, copy.from, copy.bytes);
+    if (item.pace.count() > 0 && device.issuesWork())
+      device.pause(nativeQueue, times.started, item.pace);
+    else if (item.pace.count() > 0)
+      control.sleepUntil(start + item.pace);
+    device.stamp(nativeQueue, times.ended, callsEnded);
+    break;
+  }
   case Item::Nothing:
     device.stamp(nativeQueue, row[item.first].started, othersStarted);
     device.stamp(nativeQueue, row[item.first].ended, othersEnded);

@@ -106,9 +106,14 @@ void writeProfile(std::ostream &os, const Problem &measured) {
   os << "}\n\npipe.cluster @measured_on ranks(" << measured.numRanks << ')';
   if (measured.memory != 0)
     os << " memory(" << measured.memory << ')';
-  if (measured.link.latency > 0)
-    os << " link(#pipe.link<latency = "
-       << formatNumber(rounded(measured.link.latency)) << ">)";
+  auto writeLink = [&](std::string_view clause, const Link &link) {
+    if (link.latency > 0)
+      os << ' ' << clause
+         << "(#pipe.link<latency = " << formatNumber(rounded(link.latency))
+         << ">)";
+  };
+  writeLink("link", measured.link);
+  writeLink("host_link", measured.hostLink);
   os << '\n';
 }
 

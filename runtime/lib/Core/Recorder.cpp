@@ -221,6 +221,21 @@ Problem Recorder::measuredProblem() const {
   problem.link = {};
   if (link.count)
     problem.link.latency = link.sum / static_cast<double>(link.count);
+
+  Cost copies; // to host memory and back
+  for (int32_t r = 0; r < problem.numRanks; ++r)
+    for (uint32_t i = 0; i < program.ranks[r].instructions.size(); ++i)
+      for (int64_t step = firstStep(r);
+           movesToHost(program.ranks[r].instructions[i]) &&
+           step <= currentStep(r);
+           ++step)
+        if (const Stamps &time = stamps(r, step, i); time.ended) {
+          copies.sum += 1e-9 * static_cast<double>(time.ended - time.started);
+          ++copies.count;
+        }
+  problem.hostLink = {};
+  if (copies.count)
+    problem.hostLink.latency = copies.sum / static_cast<double>(copies.count);
   return problem;
 }
 

@@ -34,6 +34,8 @@ CudaDevice::~CudaDevice() {
     ncclMemFree(arena);
   else if (arena)
     cudaFree(arena);
+  if (hostArena)
+    cudaFreeHost(hostArena);
 }
 
 //===----------------------------------------------------------------------===//
@@ -90,6 +92,21 @@ Result<std::byte *> CudaDevice::allocateArena(int64_t bytes) {
       !check("cudaDeviceSynchronize", cudaDeviceSynchronize()))
     return Failure{failure};
   return arena;
+}
+
+Result<std::byte *> CudaDevice::allocateHostArena(int64_t bytes) {
+  if (!check("cudaSetDevice", rank->bind()))
+    return Failure{failure};
+  if (const cudaError_t code =
+          cudaMallocHost(&hostArena, std::max<size_t>(bytes, kSlotAlignment));
+      code != cudaSuccess) {
+    cudaGetLastError();
+    hostArena = nullptr;
+    return Failure{"an arena of " + std::to_string(bytes) +
+                   " bytes in host memory, for offloaded stashes: " +
+                   describeCuda("cudaMallocHost", code)};
+  }
+  return static_cast<std::byte *>(hostArena);
 }
 
 //===----------------------------------------------------------------------===//
@@ -158,6 +175,14 @@ void CudaDevice::call(cudaHostFn_t function, void *nativeQueue,
 void CudaDevice::stamp(void *nativeQueue, std::atomic<int64_t> &time,
                        std::atomic<uint64_t> &count) {
   call(writeStamp, nativeQueue, {this, &time, &count});
+}
+
+void CudaDevice::copy(void *nativeQueue, std::byte *to, const std::byte *from,
+                      size_t bytes) {
+  if (bytes > 0 && !aborted && fault().empty())
+    check("cudaMemcpyAsync",
+          cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault,
+                          static_cast<cudaStream_t>(nativeQueue)));
 }
 
 void CudaDevice::pause(void *nativeQueue, const std::atomic<int64_t> &since,

@@ -37,12 +37,15 @@ public:
   Result<unsigned> addQueue(unsigned depth) override;
   Event addEvent() override;
   Result<std::byte *> allocateArena(int64_t bytes) override;
+  Result<std::byte *> allocateHostArena(int64_t bytes) override;
 
   void enqueue(unsigned queue, Work work) override;
   void record(unsigned queue, Event event) override;
   void wait(unsigned queue, Event event) override;
   void stamp(void *nativeQueue, std::atomic<int64_t> &time,
              std::atomic<uint64_t> &count) override;
+  void copy(void *nativeQueue, std::byte *to, const std::byte *from,
+            size_t bytes) override;
   void pause(void *nativeQueue, const std::atomic<int64_t> &since,
              std::chrono::nanoseconds time) override;
   Status synchronize() override;
@@ -82,6 +85,7 @@ private:
   std::vector<cudaStream_t> queues;
   std::vector<cudaEvent_t> events;
   std::byte *arena = nullptr;
+  void *hostArena = nullptr; ///< pinned, or copies would hold up the host
 
   /// Those of the present step, and those of the graph. They stay where they
   /// are, and after the first step there are enough.

@@ -35,17 +35,27 @@ Event HostDevice::addEvent() {
 }
 
 Result<std::byte *> HostDevice::allocateArena(int64_t bytes) {
+  return allocate(arena, "an arena", bytes);
+}
+
+Result<std::byte *> HostDevice::allocateHostArena(int64_t bytes) {
+  return allocate(hostArena, "an arena for offloaded stashes", bytes);
+}
+
+Result<std::byte *> HostDevice::allocate(Memory &memory, std::string_view what,
+                                         int64_t bytes) {
   size_t size = (static_cast<size_t>(bytes) + kSlotAlignment - 1) /
                 kSlotAlignment * kSlotAlignment;
   if (size == 0)
     size = kSlotAlignment;
-  arena.reset(
+  memory.reset(
       static_cast<std::byte *>(std::aligned_alloc(kSlotAlignment, size)));
-  if (!arena)
-    return Failure{"cannot allocate an arena of " + std::to_string(bytes) +
+  if (!memory)
+    return Failure{"cannot allocate " + std::string(what) + " of " +
+                   std::to_string(bytes) +
                    " bytes; use smaller micro-batches or fewer ranks"};
-  std::memset(arena.get(), 0, size);
-  return arena.get();
+  std::memset(memory.get(), 0, size);
+  return memory.get();
 }
 
 /// The entry to fill next; null after abort, when a full ring may still be in
@@ -94,6 +104,12 @@ void HostDevice::stamp(void *, std::atomic<int64_t> &time,
                  std::chrono::nanoseconds(1),
              std::memory_order_release);
   count.fetch_add(1);
+}
+
+void HostDevice::copy(void *, std::byte *to, const std::byte *from,
+                      size_t bytes) {
+  if (bytes > 0)
+    std::memcpy(to, from, bytes);
 }
 
 void HostDevice::runQueue(Queue &queue) {

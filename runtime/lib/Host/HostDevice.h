@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -27,12 +28,15 @@ public:
   Result<unsigned> addQueue(unsigned depth) override;
   Event addEvent() override;
   Result<std::byte *> allocateArena(int64_t bytes) override;
+  Result<std::byte *> allocateHostArena(int64_t bytes) override;
 
   void enqueue(unsigned queue, Work work) override;
   void record(unsigned queue, Event event) override;
   void wait(unsigned queue, Event event) override;
   void stamp(void *nativeQueue, std::atomic<int64_t> &time,
              std::atomic<uint64_t> &count) override;
+  void copy(void *nativeQueue, std::byte *to, const std::byte *from,
+            size_t bytes) override;
   Status synchronize() override;
   void abort() override;
 
@@ -61,7 +65,10 @@ private:
 
   std::vector<std::unique_ptr<Queue>> queues;
   std::vector<Position> events;
-  std::unique_ptr<std::byte, decltype(&std::free)> arena{nullptr, &std::free};
+  using Memory = std::unique_ptr<std::byte, decltype(&std::free)>;
+  static Result<std::byte *> allocate(Memory &memory, std::string_view what,
+                                      int64_t bytes);
+  Memory arena{nullptr, &std::free}, hostArena{nullptr, &std::free};
   std::mutex failureMutex;
   std::string failure; ///< of the first work that threw
 };

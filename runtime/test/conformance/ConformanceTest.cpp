@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 
@@ -216,6 +217,28 @@ TEST_P(Conformance, QueueRunsInOrder) {
   ASSERT_EQ(order.size(), 1000u);
   for (int i = 0; i < 1000; ++i)
     EXPECT_EQ(order[i], i);
+}
+
+TEST_P(Conformance, CopiesGoToHostMemoryAndBackInOrder) {
+  for (int32_t r : backend->localRanks()) {
+    Device &device = *devices[r];
+    const auto host = device.allocateHostArena(1024);
+    ASSERT_TRUE(host) << host.message();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(*host) % kSlotAlignment, 0u);
+    std::byte *const arena = arenas[r];
+    std::vector<uint8_t> values(1000), seen(1000);
+    std::iota(values.begin(), values.end(), uint8_t(r));
+    copy(arena, values.data(), values.size());
+    device.enqueue(
+        1, [&](void *queue) { device.copy(queue, *host, arena, 1000); });
+    device.enqueue(
+        1, [&](void *queue) { device.copy(queue, arena + 2048, *host, 1000); });
+    device.enqueue(1,
+                   [&](void *queue) { device.copy(queue, arena, *host, 0); });
+    ASSERT_TRUE(device.synchronize());
+    copy(seen.data(), arena + 2048, seen.size());
+    EXPECT_EQ(seen, values);
+  }
 }
 
 TEST_P(Conformance, EventOrdersTwoQueues) {

@@ -74,6 +74,8 @@ inline std::vector<FamilyCase> allFamilyCases() {
       cases.emplace_back(m, family, false);
     for (const PlacedFamily &family : kInAnotherOrder)
       cases.emplace_back(m, family, false);
+    for (const PlacedFamily &family : kInHostMemory)
+      cases.emplace_back(m, family, false);
   }
   return cases;
 }

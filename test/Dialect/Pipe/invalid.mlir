@@ -101,6 +101,16 @@ pipe.model @m {
 
 // -----
 
+// expected-error@+1 {{expected a #pipe.link, got #pipe.cost<>}}
+pipe.cluster @c ranks(1) host_link(#pipe.cost<>)
+
+// -----
+
+// expected-error@+1 {{bytes_per_time must be finite and not negative, got -1.0}}
+pipe.schedule @s host_link(#pipe.link<bytes_per_time = -1>)
+
+// -----
+
 // expected-error@+1 {{unknown field 'bandwidth' of #pipe.link; its fields are latency, bytes_per_time}}
 pipe.schedule @s link(#pipe.link<bandwidth = 1.0>)
 
@@ -470,6 +480,14 @@ pipe.rank 0 {
 
 pipe.schedule @s ranks(2) microbatches(1) {
   // expected-error@+1 {{number of slots must be between 1 and 16777216, got 0}}
+  rank 0 host_slots(0 x 16) {
+  }
+}
+
+// -----
+
+pipe.schedule @s ranks(2) microbatches(1) {
+  // expected-error@+1 {{number of slots must be between 1 and 16777216, got 0}}
   rank 0 slots(0 x 16) {
   }
 }
@@ -524,7 +542,7 @@ pipe.schedule @s ranks(2) microbatches(1) {
 // -----
 
 pipe.schedule @s ranks(2) microbatches(1) {
-  // expected-error@+1 {{unknown clause 'slot' of a rank; its clauses are slots}}
+  // expected-error@+1 {{unknown clause 'slot' of a rank; its clauses are slots, host_slots}}
   rank 0 slot(1 x 2) {
   }
 }

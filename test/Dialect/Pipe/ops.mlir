@@ -11,7 +11,7 @@
 // CHECK-NEXT:    stage 0 on 0 layers(0, 8) costs(#pipe.cost<forward = 1.5>) bytes(#pipe.bytes<output = 16384>)
 // CHECK-NEXT:    stage 1 on 1
 // CHECK-NEXT:    stage 2 on 2 {note = "x"}
-// CHECK-NEXT:    rank 0 slots(3 x 16384, 2 x 65536) {
+// CHECK-NEXT:    rank 0 slots(3 x 16384, 2 x 65536) host_slots(1 x 8, 1 x 65536) {
 // CHECK-NEXT:      forward 0 mb 0 out(0) stash(3)
 // CHECK-NEXT:      send activation 0 mb 0 to 1 slot(0) bytes(16384) queue(1) after(forward 0 mb 0)
 // CHECK-NEXT:      recv gradient 1 mb 0 from 1 slot(1) bytes(16384) comm(65535) queue(255) after(send activation 0 mb 0 to 1, forward 0 mb 0)
@@ -39,8 +39,8 @@
 // CHECK-NEXT:      reduce_grad 1 mb 2
 // CHECK-NEXT:      unshard 1
 // CHECK-NEXT:      reshard 1
-// CHECK-NEXT:      offload 0 mb 1 queue(3)
-// CHECK-NEXT:      reload 0 mb 1 after(offload 0 mb 1, barrier, all_reduce 3 mb 1)
+// CHECK-NEXT:      offload 0 mb 1 slot(3) host(1) queue(3)
+// CHECK-NEXT:      reload 0 mb 1 slot(4) host(1) after(offload 0 mb 1, barrier, all_reduce 3 mb 1)
 // CHECK-NEXT:      send stash 0 mb 2 to 1 bytes(8)
 // CHECK-NEXT:      recv stash 0 mb 2 from 1 bytes(8) after(send stash 0 mb 2 to 1)
 // CHECK-NEXT:      offload 0 mb 3 to 1
@@ -61,7 +61,7 @@ pipe.schedule @program microbatches(8) ranks(4) {
   stage 0 on 0 bytes(#pipe.bytes<output = 16384>) layers(0, 8) costs(#pipe.cost<forward = 1.5>)
   stage 1 on (1)
   stage 2 on 2 {note = "x"}
-  rank 0 slots(3 x 16384, 2 x 65536) {
+  rank 0 host_slots(1 x 8, 1 x 65536) slots(3 x 16384, 2 x 65536) {
     forward 0 mb 0 stash(3) out(0)
     send activation 0 mb 0 to 1 after(forward 0 mb 0) queue(1) bytes(16384) slot(0)
     recv gradient 1 mb 0 from 1 slot(1) bytes(16384) comm(65535) queue(255) after(send activation 0 mb 0 to 1, forward 0 mb 0)
@@ -89,8 +89,8 @@ pipe.schedule @program microbatches(8) ranks(4) {
     reduce_grad 1 mb 2
     unshard 1
     reshard 1
-    offload 0 mb 1 queue(3)
-    reload 0 mb 1 after(offload 0 mb 1, barrier, all_reduce 3 mb 1)
+    offload 0 mb 1 queue(3) host(1) slot(3)
+    reload 0 mb 1 slot(4) host(1) after(offload 0 mb 1, barrier, all_reduce 3 mb 1)
     send stash 0 mb 2 to 1 bytes(8)
     recv stash 0 mb 2 from 1 bytes(8) after(send stash 0 mb 2 to 1)
     offload 0 mb 3 to 1

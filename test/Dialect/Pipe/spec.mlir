@@ -20,8 +20,8 @@ pipe.model @gpt {
   layer "quo\"te" times 1 {note = "x"}
 }
 
-// CHECK-NEXT:  pipe.cluster @node ranks(8) memory(85899345920) link(#pipe.link<latency = 0.6, bytes_per_time = 5.0e+07>)
-pipe.cluster @node link(#pipe.link<latency = 0.6, bytes_per_time = 5.0e7>) memory(85899345920) ranks(8)
+// CHECK-NEXT:  pipe.cluster @node ranks(8) memory(85899345920) link(#pipe.link<latency = 0.6, bytes_per_time = 5.0e+07>) host_link(#pipe.link<bytes_per_time = 2.0e+07>)
+pipe.cluster @node host_link(#pipe.link<bytes_per_time = 2.0e7>) link(#pipe.link<latency = 0.6, bytes_per_time = 5.0e7>) memory(85899345920) ranks(8)
 
 // CHECK-NEXT:  pipe.cluster @plain ranks(1)
 pipe.cluster @plain ranks(1)
@@ -30,8 +30,8 @@ pipe.cluster @plain ranks(1)
 pipe.schedule @full model(@gpt) cluster(@node) microbatches(24) using(#pipe.one_f_one_b<split_backward = true>)
 
 // Which fields were given is kept; a family's parameters at their default are not.
-// CHECK-NEXT:  pipe.schedule @fields ranks(1) microbatches(1) memory(0) link(#pipe.link<bytes_per_time = 0.0>) using(#pipe.gpipe) costs(#pipe.cost<forward = 1.0, backward = 1.0e+20, recompute = 0.0>) bytes(#pipe.bytes<output = 0, gradients = 1099511627776, optimizer = 3>)
-pipe.schedule @fields bytes(#pipe.bytes<optimizer = 3, gradients = 1099511627776, output = 0>)
+// CHECK-NEXT:  pipe.schedule @fields ranks(1) microbatches(1) memory(0) link(#pipe.link<bytes_per_time = 0.0>) host_link(#pipe.link<latency = 3.0>) using(#pipe.gpipe) costs(#pipe.cost<forward = 1.0, backward = 1.0e+20, recompute = 0.0>) bytes(#pipe.bytes<output = 0, gradients = 1099511627776, optimizer = 3>)
+pipe.schedule @fields host_link(#pipe.link<latency = 3>) bytes(#pipe.bytes<optimizer = 3, gradients = 1099511627776, output = 0>)
     costs(#pipe.cost<recompute = -0.0, backward = 100000000000000000000.0, forward = 1>)
     using(#pipe.gpipe<split_backward = false>) link(#pipe.link<bytes_per_time = 0.0>) memory(0) microbatches(1) ranks(1)
 

@@ -95,6 +95,28 @@ TEST(ChromeTrace, OfAnOrderHasArrowsFromActionToAction) {
                         {1, 3500}, {0, 5000}, {0, 500}, {1, 1500}}));
 }
 
+TEST(ChromeTrace, CopiesOfAnOrderHaveAThreadOfTheirOwn) {
+  Program program = makeProgram(1, 1);
+  program.problem.hostLink.latency = 0.5;
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0);
+  const json trace = json::parse(textOf(program, *simulateOrder(program)));
+  std::vector<std::pair<int, double>> slices; // thread and duration
+  std::vector<std::string> names;
+  for (const json &event : trace["traceEvents"])
+    if (event["ph"] == "X")
+      slices.emplace_back(event["tid"], event["dur"]);
+    else if (event["name"] == "thread_name")
+      names.push_back(event["args"]["name"]);
+  EXPECT_EQ(slices, (std::vector<std::pair<int, double>>{
+                        {0, 1000}, {1, 500}, {1, 500}, {0, 2000}}));
+  EXPECT_EQ(names, (std::vector<std::string>{"queue 0 (compute)",
+                                             "queue 1 (host memory)"}));
+}
+
 TEST(ChromeTrace, ComesInPieces) {
   Program program = makeProgram(1, 1);
   RankBuilder rank(program, 0);

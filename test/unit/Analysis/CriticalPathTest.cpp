@@ -163,6 +163,58 @@ TEST(CriticalPath, ActionsOnSeveralQueuesMayRunTogether) {
   expectTimeAddsUp(program, timing, /*oneAtATime=*/false);
 }
 
+TEST(CriticalPath, GoesThroughCopiesToHostMemory) {
+  Program program = makeProgram(1, 2);
+  program.problem.hostLink.latency = 3.5;
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(0, 1)
+      .b(0, 1)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0);
+  const auto check = [](const Program &program, const Timing &timing) {
+    const auto path = criticalPath(program, timing);
+    EXPECT_EQ(listing(program, path),
+              "0.0 forward 0 mb 0, 1.0 offload 0 mb 0, 4.5 reload 0 mb 0, "
+              "8.0 backward 0 mb 0");
+    EXPECT_EQ(summarize(program, path).copies, 7);
+    // From 4 on nothing but copies is under way.
+    EXPECT_EQ(waitingTimes(program, timing)[0], (RankWaiting{0, 4, 0, 0}));
+    expectTimeAddsUp(program, timing);
+  };
+  check(program, *simulateOrder(program));
+  auto &list = program.ranks[0].instructions;
+  list[1].queue = list[4].queue = 2;
+  program.ranks[0].waits = {0, 3, 4};
+  for (uint32_t wait = 0; uint32_t i : {1, 4, 5}) {
+    list[i].firstWait = wait++;
+    list[i].numWaits = 1;
+  }
+  check(program, *simulateProgram(program));
+}
+
+TEST(CriticalPath, AnActionMayWaitForSeveralCopies) {
+  Program program = makeProgram(1, 2);
+  program.problem.hostLink.latency = 2;
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(0, 1)
+      .action(Op::Offload, 0, 1)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0)
+      .action(Op::Reload, 0, 1)
+      .b(0, 1);
+  const Timing timing = *simulateOrder(program);
+  EXPECT_EQ(listing(program, criticalPath(program, timing)),
+            "0.0 forward 0 mb 0, 1.0 offload 0 mb 0, 3.0 offload 0 mb 1, "
+            "5.0 reload 0 mb 0, 7.0 backward 0 mb 0, 9.0 reload 0 mb 1, "
+            "11.0 backward 0 mb 1");
+  EXPECT_EQ(waitingTimes(program, timing)[0], (RankWaiting{0, 7, 0, 0}));
+  expectTimeAddsUp(program, timing);
+}
+
 TEST(CriticalPath, OfNothingIsEmpty) {
   const Program program = makeProgram(2, 1);
   const Timing timing = *simulateProgram(program);

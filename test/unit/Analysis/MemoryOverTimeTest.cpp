@@ -103,6 +103,26 @@ TEST(MemoryOverTime, AnOffloadFreesAndAReloadTakes) {
             (Steps{{0, 1, 8}, {1, 1, 0}, {4, 1, 8}, {6, 0, 0}}));
 }
 
+TEST(MemoryOverTime, AStashIsThereWhileItIsCopied) {
+  Program program = makeProgram(1, 1, 2);
+  program.problem.stages[0].bytes.stash = 8;
+  program.problem.hostLink.latency = 0.5;
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(1, 0)
+      .action(Op::Reload, 0, 0)
+      .b(1, 0)
+      .b(0, 0);
+  EXPECT_EQ(memoryOverTime(program, *simulateOrder(program))[0],
+            (Steps{{0, 1, 8},
+                   {1, 2, 8},
+                   {1.5, 1, 0}, // it has gone
+                   {2, 2, 8},   // it comes
+                   {4, 1, 8},
+                   {6, 0, 0}}));
+}
+
 TEST(MemoryOverTime, FurtherVersionsOfWeights) {
   Program program = makeProgram(1, 2);
   program.problem.stages[0].bytes = {0, 0, 5, 0, 0};

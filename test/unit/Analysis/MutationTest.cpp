@@ -323,11 +323,10 @@ Base makeBase(Random &random) {
     if (!stepsOnTheWay && variant(random.chance(4), "sharded"))
       shardStages(program);
     const bool planned = variant(!random.chance(4), "planned");
-    if (!planned) {
-      if (!movesStashes && variant(random.chance(3), "offloaded"))
-        offloadStashes(program);
+    if (!movesStashes && variant(random.chance(3), "offloaded"))
+      offloadStashes(program);
+    if (!planned)
       return base;
-    }
     if (variant(random.chance(2), "several queues"))
       spreadTransfers(program);
     if (variant(random.chance(3), "W beside"))
@@ -537,7 +536,11 @@ constexpr Mutation kMutations[] = {
        int32_t &slot = t.inst().slots[t.random.below(4)];
        if (slot == kNoSlot)
          return false;
-       slot = t.other(slot, static_cast<int32_t>(t.rank.slotBytes.size()));
+       const bool inHost =
+           movesToHost(t.inst()) && &slot == &t.inst().slots[Host];
+       slot = t.other(slot,
+                      static_cast<int32_t>(inHost ? t.rank.hostSlotBytes.size()
+                                                  : t.rank.slotBytes.size()));
        return true;
      }},
     {"take a slot away",
@@ -562,10 +565,12 @@ constexpr Mutation kMutations[] = {
      }},
     {"change slot size",
      [](const Target &t) {
-       if (t.rank.slotBytes.empty())
+       const bool inHost = t.random.chance(2) && !t.rank.hostSlotBytes.empty();
+       std::vector<int64_t> &sizes =
+           inHost ? t.rank.hostSlotBytes : t.rank.slotBytes;
+       if (sizes.empty())
          return false;
-       int64_t &bytes =
-           t.rank.slotBytes[t.random.below(t.rank.slotBytes.size())];
+       int64_t &bytes = sizes[t.random.below(sizes.size())];
        constexpr int64_t kChanges[] = {-1, 1, 256, -32};
        bytes = std::max<int64_t>(0, bytes + kChanges[t.random.below(4)]);
        return true;

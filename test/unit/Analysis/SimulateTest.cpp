@@ -2,6 +2,7 @@
 
 #include "Testing/Build.h"
 
+#include "penstock/Analysis/RunOrder.h"
 #include "penstock/Analysis/Simulate.h"
 
 #include <gtest/gtest.h>
@@ -45,6 +46,143 @@ TEST(SimulateOrder, NoLatencyWithinARank) {
   ASSERT_TRUE(timing);
   EXPECT_EQ(timing->makespan, 6);
   EXPECT_EQ(timing->bubbleRate, 0);
+}
+
+/// One rank and stage; a stash of 10 bytes takes 2 to host memory or back.
+static Program withHostMemory(int32_t numMicrobatches) {
+  Program program = makeProgram(1, numMicrobatches);
+  program.problem.hostLink.bytesPerTime = 5;
+  program.problem.stages[0].bytes.stash = 10;
+  return program;
+}
+
+TEST(SimulateOrder, CopiesToHostMemoryRunBesideTheActions) {
+  Program program = withHostMemory(3);
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(0, 1)
+      .f(0, 2)
+      .b(0, 2)
+      .action(Op::Reload, 0, 0)
+      .b(0, 1)
+      .b(0, 0);
+  std::optional<Timing> timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timesOf(timing->start, 0),
+            (std::vector<double>{0, 1, 1, 2, 3, 5, 5, 7}));
+  EXPECT_EQ(timesOf(timing->end, 0),
+            (std::vector<double>{1, 3, 2, 3, 5, 7, 7, 9}));
+  EXPECT_EQ(timing->makespan, 9);
+  EXPECT_EQ(timing->copies, (std::vector<Site>{{0, 1}, {0, 5}}));
+  // While the third forward runs the first stash is still on its way.
+  EXPECT_EQ(timing->ranks[0].peakActivations, 3);
+  EXPECT_EQ(timing->ranks[0].peakBytes, 30);
+  EXPECT_EQ(timing->ranks[0].peakHostBytes, 10);
+  // With a link that takes no time it is away when the second one comes.
+  program.problem.hostLink = {};
+  timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timing->makespan, 9);
+  EXPECT_EQ(timing->ranks[0].peakActivations, 2);
+  EXPECT_EQ(timing->ranks[0].peakBytes, 20);
+  EXPECT_EQ(timing->ranks[0].peakHostBytes, 10);
+}
+
+TEST(SimulateOrder, ABackwardWaitsForItsReload) {
+  Program program = withHostMemory(2);
+  program.problem.hostLink.latency = 1; // 3 in all
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(0, 1)
+      .b(0, 1)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0);
+  std::optional<Timing> timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timesOf(timing->start, 0), (std::vector<double>{0, 1, 1, 2, 4, 7}));
+  EXPECT_EQ(timing->makespan, 9);
+  EXPECT_EQ(timing->ranks[0].peakActivations, 2);
+}
+
+TEST(SimulateOrder, AReloadWaitsForItsOffload) {
+  Program program = withHostMemory(1);
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0);
+  std::optional<Timing> timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timesOf(timing->start, 0), (std::vector<double>{0, 1, 3, 5}));
+  EXPECT_EQ(timing->makespan, 7);
+}
+
+TEST(SimulateOrder, CopiesOfARankWaitForEachOther) {
+  Program program = withHostMemory(3);
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(0, 1)
+      .action(Op::Offload, 0, 1)
+      .f(0, 2)
+      .b(0, 2)
+      .action(Op::Reload, 0, 1)
+      .b(0, 1)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0);
+  std::optional<Timing> timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timesOf(timing->start, 0),
+            (std::vector<double>{0, 1, 1, 3, 2, 3, 5, 7, 9, 11}));
+  EXPECT_EQ(timing->makespan, 13);
+  // The second is on its way until 5, and comes back at 5.
+  EXPECT_EQ(timing->ranks[0].peakActivations, 3);
+  EXPECT_EQ(timing->ranks[0].peakHostBytes, 20);
+}
+
+TEST(SimulateOrder, BetweenIAndWAStashMayBeInHostMemory) {
+  Program program = withHostMemory(1);
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .i(0, 0)
+      .action(Op::Offload, 0, 0)
+      .action(Op::Reload, 0, 0)
+      .w(0, 0);
+  ASSERT_TRUE(checkMoves(program));
+  std::optional<Timing> timing = simulateOrder(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timesOf(timing->start, 0), (std::vector<double>{0, 1, 2, 4, 6}));
+  EXPECT_EQ(timing->ranks[0].peakActivations, 1);
+}
+
+TEST(SimulateOrder, MovesToHostMemoryThatAreWrong) {
+  using enum Op;
+  auto fault = [](std::initializer_list<Op> ops) {
+    Program program = withHostMemory(1);
+    for (Op op : ops)
+      RankBuilder(program, 0).action(op, 0, 0);
+    Status status = checkMoves(program);
+    return status ? std::string() : status.message();
+  };
+  EXPECT_EQ(fault({Forward, Offload, Reload, Offload, Reload, Backward}), "");
+  EXPECT_EQ(fault({Forward, Offload, Recompute, Backward}), "");
+  EXPECT_EQ(fault({Forward, Offload, Backward}),
+            "needs stash 0 mb 0, which is in host memory; reload it before");
+  EXPECT_EQ(fault({Forward, Offload, Offload, Reload, Backward}),
+            "moves stash 0 mb 0, which is in host memory; reload it before");
+  EXPECT_EQ(fault({Forward, Reload, Backward}),
+            "gets back stash 0 mb 0, which is not in host memory; offload it "
+            "first, or remove this");
+  EXPECT_EQ(fault({Offload, Forward, Reload, Backward}),
+            "moves stash 0 mb 0, which is not there yet; put it after the "
+            "forward");
+  EXPECT_EQ(fault({Forward, BackwardInput, Offload, BackwardWeight}),
+            "needs stash 0 mb 0, which is in host memory; reload it before");
+  EXPECT_EQ(fault({Forward, Backward, Offload}),
+            "moves stash 0 mb 0, which the backward has used already; put it "
+            "before that");
 }
 
 TEST(SimulateOrder, AnOverlapHandsOverAtItsEnd) {
@@ -132,6 +270,34 @@ static Program twoSends(uint8_t queue) {
     receiver.onQueue(0).after({received}).f(1, mb);
   }
   return program;
+}
+
+TEST(SimulateProgram, CopiesToHostMemoryTakeTheTimeOfTheLink) {
+  Program program = withHostMemory(2);
+  // On their queue, as the order has them; the action before each is waited
+  // for, and the backward waits for the reload.
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .onQueue(2)
+      .after({0})
+      .action(Op::Offload, 0, 0)
+      .onQueue(0)
+      .f(0, 1)
+      .b(0, 1)
+      .onQueue(2)
+      .after({3})
+      .action(Op::Reload, 0, 0)
+      .onQueue(0)
+      .after({4})
+      .b(0, 0);
+  std::optional<Timing> timing = simulateProgram(program);
+  ASSERT_TRUE(timing);
+  EXPECT_EQ(timesOf(timing->start, 0), (std::vector<double>{0, 1, 1, 2, 4, 6}));
+  EXPECT_EQ(timesOf(timing->end, 0), (std::vector<double>{1, 3, 2, 4, 6, 8}));
+  EXPECT_EQ(timing->ranks[0].busy, 6);
+  EXPECT_EQ(timing->ranks[0].peakActivations, 2);
+  EXPECT_EQ(timing->ranks[0].peakBytes, 20);
+  EXPECT_EQ(timing->ranks[0].peakHostBytes, 10);
 }
 
 TEST(SimulateProgram, ATransferOccupiesTheQueuesOfBothRanks) {

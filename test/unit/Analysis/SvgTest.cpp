@@ -407,6 +407,35 @@ TEST(Svg, StashesHaveArrowsOfTheirOwn) {
   EXPECT_TRUE(has(Picture(svg).texts, "stash sent"));
 }
 
+TEST(Svg, CopiesToHostMemoryRunBelowTheirRank) {
+  Program program = makeProgram(2, 2);
+  program.problem.stages[0].bytes.stash = 1 << 20;
+  program.problem.hostLink.latency = 0.5;
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(0, 1)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0)
+      .b(0, 1);
+  RankBuilder(program, 1).f(1, 0).b(1, 0).f(1, 1).b(1, 1);
+  SvgOptions options;
+  options.tooltips = true;
+  const std::string svg = draw(program, options);
+  const Picture picture(svg);
+  EXPECT_EQ(count(svg, "fill=\"#444\""), 2u); // one in the legend
+  EXPECT_EQ(count(svg, "fill=\"#999\""), 2u);
+  EXPECT_NE(svg.find("<title>offload 0 mb 0: 1 to 1.5</title>"), svg.npos);
+  EXPECT_NE(svg.find("<title>reload 0 mb 0: 2 to 2.5</title>"), svg.npos);
+  EXPECT_TRUE(has(picture.texts, "to host memory"));
+  EXPECT_TRUE(has(picture.texts, "back from there"));
+  EXPECT_TRUE(has(picture.texts, "peak 1 MiB in host memory (rank 0)"));
+  // Without time there is nothing to draw.
+  program.problem.hostLink = {};
+  EXPECT_EQ(count(draw(program), "fill=\"#444\""), 0u);
+  EXPECT_FALSE(has(Picture(draw(program)).texts, "to host memory"));
+}
+
 TEST(Svg, AnArrowGoesFromTheEndOfTheActionToTheStartOfItsReader) {
   SvgOptions options;
   options.transfers = true;

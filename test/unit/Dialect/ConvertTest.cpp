@@ -149,20 +149,23 @@ TEST_F(ConvertTest, CostDefaults) {
 TEST_F(ConvertTest, ScheduleWinsOverCluster) {
   const std::string cluster =
       "pipe.cluster @c ranks(4) memory(10) link(#pipe.link<latency = 2, "
-      "bytes_per_time = 3>)\n";
+      "bytes_per_time = 3>) host_link(#pipe.link<latency = 4>)\n";
   Problem all =
       extractOrDie(cluster + "pipe.schedule @s cluster(@c) microbatches(1)")
           .problem;
   EXPECT_EQ(all.numRanks, 4);
   EXPECT_EQ(all.memory, 10);
   EXPECT_EQ(all.link, (Link{2, 3}));
+  EXPECT_EQ(all.hostLink, (Link{4, 0}));
   Problem own =
       extractOrDie(cluster + "pipe.schedule @s cluster(@c) microbatches(1) "
-                             "ranks(2) memory(0) link(#pipe.link<latency = 1>)")
+                             "ranks(2) memory(0) link(#pipe.link<latency = 1>) "
+                             "host_link(#pipe.link<bytes_per_time = 5>)")
           .problem;
   EXPECT_EQ(own.numRanks, 2);
   EXPECT_EQ(own.memory, 0);
   EXPECT_EQ(own.link, (Link{1, 0}));
+  EXPECT_EQ(own.hostLink, (Link{0, 5}));
   Problem transfer =
       extractOrDie(cluster + "pipe.schedule @s cluster(@c) microbatches(1) "
                              "costs(#pipe.cost<transfer = 7>)")
@@ -248,12 +251,12 @@ TEST_F(ConvertTest, FamiliesFromElsewhere) {
 //===----------------------------------------------------------------------===//
 
 constexpr const char *kPlanned = R"(
-  pipe.schedule @NAME ranks(4) microbatches(4) memory(123) link(#pipe.link<latency = 0.6, bytes_per_time = 5.0e+07>) chains([0, 0, 1, 1]) {
+  pipe.schedule @NAME ranks(4) microbatches(4) memory(123) link(#pipe.link<latency = 0.6, bytes_per_time = 5.0e+07>) host_link(#pipe.link<bytes_per_time = 7.0>) chains([0, 0, 1, 1]) {
     stage 0 on (0, 3) layers(0, 8) costs(#pipe.cost<forward = 0.1, backward = 2.5, input = 1.0, weight = 1.0, recompute = 0.0>) bytes(#pipe.bytes<output = 16384, optimizer = 8192>)
     stage 1 on (1, 2) layers(8, 1)
     stage 2 on (2, 1)
     stage 3 on (3, 0)
-    rank 0 slots(3 x 16384, 2 x 65536, 1 x 16384) {
+    rank 0 slots(3 x 16384, 2 x 65536, 1 x 16384) host_slots(1 x 65536, 1 x 8) {
       forward 0 mb 0 out(0) stash(3)
       send activation 0 mb 0 to 1 slot(0) bytes(16384) queue(1) after(forward 0 mb 0)
       forward 0 mb 1
@@ -273,8 +276,8 @@ constexpr const char *kPlanned = R"(
       reduce_grad 1
       unshard 1
       reshard 1
-      offload 0 mb 1
-      reload 0 mb 1 after(offload 0 mb 1)
+      offload 0 mb 1 slot(3) host(1)
+      reload 0 mb 1 after(offload 0 mb 1) slot(4) host(0)
       backward_input 0 mb 0
       backward_weight 0 mb 0
       recompute 0 mb 3
@@ -299,6 +302,7 @@ TEST_F(ConvertTest, EverythingExtracts) {
   EXPECT_EQ(problem.name, "NAME");
   EXPECT_EQ(problem.memory, 123);
   EXPECT_EQ(problem.link, (Link{0.6, 5e7}));
+  EXPECT_EQ(problem.hostLink, (Link{0, 7}));
   EXPECT_EQ(problem.chains, (std::vector<uint8_t>{0, 0, 1, 1}));
   EXPECT_EQ(problem.placement, (std::vector<int32_t>{0, 1, 2, 3, 3, 2, 1, 0}));
   EXPECT_EQ(problem.stages[0].numLayers, 8);
@@ -310,7 +314,10 @@ TEST_F(ConvertTest, EverythingExtracts) {
   const RankProgram &rank = program.ranks[0];
   EXPECT_EQ(rank.slotBytes,
             (std::vector<int64_t>{16384, 16384, 16384, 65536, 65536, 16384}));
+  EXPECT_EQ(rank.hostSlotBytes, (std::vector<int64_t>{65536, 8}));
   ASSERT_EQ(rank.instructions.size(), 24u);
+  EXPECT_EQ(rank.instructions[15].slots, (std::array{3, 1, -1, -1}));
+  EXPECT_EQ(rank.instructions[16].slots, (std::array{4, 0, -1, -1}));
   EXPECT_EQ(rank.waits,
             (std::vector<uint32_t>{0, 2, 3, 5, 1, 8, 15, 11, 21, 22}));
 

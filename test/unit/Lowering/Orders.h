@@ -4,6 +4,7 @@
 #define PENSTOCK_TEST_UNIT_LOWERING_ORDERS_H
 
 #include "../Support/Families.h"
+#include "../Support/Offload.h"
 #include "../Support/Problems.h"
 
 #include <gtest/gtest.h>

@@ -176,17 +176,25 @@ TEST(PlanBuffers, Refuses) {
             "insert what computes or receives it before");
   EXPECT_EQ(failure(order).site, (Site{0, 1}));
 
-  Program offload = *naive(pipeline(1, 1));
-  Instruction inst;
-  inst.op = Op::Offload;
-  inst.stage = inst.microbatch = 0;
-  offload.ranks[0].instructions.insert(
-      offload.ranks[0].instructions.begin() + 1, inst);
-  EXPECT_EQ(
-      failure(offload).message,
-      "buffers of stashes that are offloaded cannot be planned yet; remove "
-      "the offload and its reload");
-  EXPECT_EQ(failure(offload).site, (Site{0, 1}));
+  Program moves = *naive(pipeline(1, 1));
+  offloadStashes(moves);
+  auto &copies = moves.ranks[0].instructions; // F offload reload B
+  copies[1].peer = 1;
+  EXPECT_EQ(failure(moves).message,
+            "`offload 0 mb 0 to 1` belongs into an order; insert the transfers "
+            "first");
+  EXPECT_EQ(failure(moves).site, (Site{0, 1}));
+  copies[1].op = Op::Reload;
+  copies[1].peer = -1;
+  EXPECT_EQ(failure(moves).message,
+            "`reload 0 mb 0` gets back what nothing has offloaded before; "
+            "offload it first, or remove this");
+  EXPECT_EQ(failure(moves).site, (Site{0, 1}));
+  copies[1].op = copies[2].op = Op::Offload;
+  EXPECT_EQ(failure(moves).message,
+            "stash 0 mb 0 is not on rank 0 when `offload 0 mb 0` reads it; "
+            "insert what computes or receives it before");
+  EXPECT_EQ(failure(moves).site, (Site{0, 2}));
 
   Program deadlock = *gpipe(pipeline(2, 1, {}, /*latency=*/1));
   ASSERT_TRUE(insertTransfers(deadlock));
@@ -419,4 +427,152 @@ TEST(PlanBuffers, SlotsThatAreStillOnTheirWayAreNotReused) {
   ASSERT_TRUE(insertTransfers(tight, {.placement = TransferPlacement::Time}));
   ASSERT_TRUE(planBuffers(tight));
   EXPECT_NEAR(simulateProgram(tight)->makespan, 1462.759, 0.001);
+}
+
+//===----------------------------------------------------------------------===//
+// Stashes in host memory
+//===----------------------------------------------------------------------===//
+
+/// F0 F1 F2 B0 B1 B2, of which 0 and 2 go to host memory.
+static Program offloaded() {
+  Problem problem = pipeline(1, 3);
+  problem.stages[0].bytes.stash = 10;
+  problem.hostLink.latency = 0.5;
+  Program order = *gpipe(problem);
+  offloadStashes(order);
+  return lowered(order);
+}
+
+TEST(PlanBuffers, StashesInHostMemory) {
+  const Program program = offloaded();
+  EXPECT_EQ(program.ranks[0].hostSlotBytes, (std::vector<int64_t>{10, 10}));
+  EXPECT_EQ(program.ranks[0].slotBytes, (std::vector<int64_t>{10, 10}));
+  EXPECT_EQ(listing(program.ranks[0]),
+            "0 forward 0 mb 0 [---0]\n"
+            "2 offload 0 mb 0 [00--] after forward 0 mb 0\n"
+            "0 forward 0 mb 1 [---1]\n"
+            "0 forward 0 mb 2 [---0] after offload 0 mb 0\n"
+            "2 offload 0 mb 2 [01--] after forward 0 mb 2\n"
+            "2 reload 0 mb 0 [00--]\n"
+            "0 backward 0 mb 0 [---0] after reload 0 mb 0\n"
+            "0 backward 0 mb 1 [---1]\n"
+            "2 reload 0 mb 2 [01--] after backward 0 mb 1\n"
+            "0 backward 0 mb 2 [---0] after reload 0 mb 2\n");
+}
+
+TEST(PlanBuffers, CopiesToHostMemoryCostWhatTheOrderSays) {
+  for (double time : {0.0, 0.25, 1.0, 3.5})
+    for (size_t ahead : {0, 1, 3})
+      forEachOrder(4, 7, [&](Program order) {
+        SCOPED_TRACE(time);
+        SCOPED_TRACE(ahead);
+        order.problem.hostLink.latency = time;
+        offloadStashes(order, ahead);
+        const std::optional<Timing> ideal = simulateOrder(order);
+        const Program program = lowered(order);
+        const Verdict verdict = verify(program);
+        EXPECT_TRUE(verdict.accepted()) << verdict.findings[0].message;
+        const std::optional<Timing> real = simulateProgram(program);
+        ASSERT_TRUE(ideal && real);
+        EXPECT_DOUBLE_EQ(real->makespan, ideal->makespan);
+        for (size_t r = 0; r < program.ranks.size(); ++r)
+          EXPECT_EQ(real->ranks[r].peakActivations,
+                    ideal->ranks[r].peakActivations);
+      });
+}
+
+TEST(PlanBuffers, SlotsInHostMemoryAreReused) {
+  Problem problem = pipeline(4, 16);
+  for (Stage &stage : problem.stages)
+    stage.bytes.stash = 1000;
+  problem.hostLink.latency = 0.5;
+  Program order = *oneForwardOneBackward(problem);
+  const Program without = lowered(order);
+  offloadStashes(order);
+  const Program program = lowered(order);
+  // Of four stashes on rank 0 two are of even micro-batches.
+  EXPECT_EQ(program.ranks[0].hostSlotBytes, (std::vector<int64_t>{1000, 1000}));
+  auto stashes = [](const Program &p) {
+    return std::count(p.ranks[0].slotBytes.begin(), p.ranks[0].slotBytes.end(),
+                      1000);
+  };
+  EXPECT_EQ(stashes(without), 4);
+  EXPECT_EQ(stashes(program), 3);
+}
+
+TEST(PlanBuffers, CopiesStayOnQueueZeroWithTheTransfers) {
+  Program order = *oneForwardOneBackward(pipeline(2, 4));
+  offloadStashes(order);
+  const Program program = lowered(order, {.transferQueue = 0});
+  for (const RankProgram &rank : program.ranks)
+    for (const Instruction &inst : rank.instructions)
+      EXPECT_EQ(inst.queue, 0);
+  EXPECT_TRUE(verify(program).accepted());
+  // Else on a queue that nothing else is on.
+  order.ranks[0].instructions.back().queue = 4;
+  for (const RankProgram &rank : lowered(order, {.transferQueue = 3}).ranks)
+    for (const Instruction &inst : rank.instructions)
+      if (movesToHost(inst)) {
+        EXPECT_EQ(inst.queue, 5);
+      }
+}
+
+TEST(PlanBuffers, TheVerifierMissesTheWaitsOfCopies) {
+  const Program program = offloaded(); // see StashesInHostMemory
+  auto message = [&](size_t i) {
+    const Verdict verdict = verify(withoutWait(program, 0, i, 0));
+    return verdict.accepted() ? "" : verdict.findings[0].message;
+  };
+  EXPECT_EQ(message(1), "offloads stash 0 mb 0 on queue 2, not ordered after "
+                        "`forward 0 mb 0` on queue 0, which writes it; let it "
+                        "wait for that");
+  EXPECT_EQ(message(3),
+            "writes slot 0 on queue 0, not ordered after `offload 0 "
+            "mb 0` on queue 2, which copies it; let it wait for "
+            "that");
+  EXPECT_EQ(message(6), "reads stash 0 mb 0 on queue 0, not ordered after "
+                        "`reload 0 mb 0` on queue 2, which writes it; let it "
+                        "wait for that");
+  EXPECT_EQ(message(8), "reloads stash 0 mb 2 on queue 2, not ordered after "
+                        "`backward 0 mb 0` on queue 0, which reads it; let it "
+                        "wait for that");
+}
+
+TEST(PlanBuffers, TheVerifierKnowsWhatIsInHostMemory) {
+  const Program program = offloaded();
+  auto message = [&](void (*change)(RankProgram &)) {
+    Program changed = program;
+    change(changed.ranks[0]);
+    const Verdict verdict = verify(changed);
+    return verdict.accepted() ? "" : verdict.findings[0].message;
+  };
+  EXPECT_EQ(message([](RankProgram &) {}), "");
+  EXPECT_EQ(message([](RankProgram &rank) {
+              std::swap(rank.instructions[5].slots[Host],
+                        rank.instructions[8].slots[Host]);
+            }),
+            "reloads stash 0 mb 0 from host slot 1, which holds stash 0 mb 2; "
+            "name the one that it was offloaded to");
+  EXPECT_EQ(message([](RankProgram &rank) {
+              rank.instructions[1].slots[Host] =
+                  rank.instructions[4].slots[Host] = 1;
+            }),
+            "reloads stash 0 mb 0 from host slot 0, into which nothing has "
+            "been offloaded before; offload it there first, or remove this");
+  EXPECT_EQ(message([](RankProgram &rank) { rank.hostSlotBytes[0] = 9; }),
+            "puts stash 0 mb 0 of 10 bytes into host slot 0, which has 9; use "
+            "a larger one");
+  EXPECT_EQ(message([](RankProgram &rank) {
+              rank.instructions[4].slots[Host] = kNoSlot;
+            }),
+            "has no host slot for stash 0 mb 2, which it offloads; plan the "
+            "buffers");
+  EXPECT_EQ(message([](RankProgram &rank) {
+              rank.instructions[5].slots[Slot] = kNoSlot;
+            }),
+            "has no slot for stash 0 mb 0, which it reloads; plan the buffers");
+  EXPECT_EQ(
+      message([](RankProgram &rank) { rank.instructions[5].slots[Slot] = 1; }),
+      "reads stash 0 mb 0 from slot 0, which `offload 0 mb 2` has emptied; "
+      "`reload 0 mb 0` puts it into slot 1, so name that one");
 }

@@ -155,6 +155,7 @@ TEST(Text, EveryClause) {
   problem.numMicrobatches = 8;
   problem.memory = 85899345920;
   problem.link = {0.6, 5e7};
+  problem.hostLink.bytesPerTime = 2.5e7;
   problem.stages.resize(2);
   problem.stages[0] = {0, 8, {1, 2.5, 1, 1.5, 1}, {16384, 65536, 4096, 0, 8}};
   problem.stages[1] = {1, 1, {}, {}};
@@ -164,6 +165,7 @@ TEST(Text, EveryClause) {
 
   RankProgram &rank = program.ranks[0];
   rank.slotBytes = {16384, 16384, 16384, 65536, 65536, 8};
+  rank.hostSlotBytes = {65536, 65536};
   add(rank, withSlots(make(Op::Forward, 0, 0), {-1, -1, 0, 3}));
   add(rank,
       withSlot(onQueue(transfer(Op::Send, Payload::Activation, 0, 0, 1), 1), 0,
@@ -196,7 +198,10 @@ TEST(Text, EveryClause) {
   add(rank, make(Op::ReduceGrad, 1));
   add(rank, make(Op::Unshard, 1));
   add(rank, make(Op::Reshard, 1));
-  add(rank, make(Op::Offload, 0, 1));
+  Instruction offload = make(Op::Offload, 0, 1);
+  offload.slots[Slot] = 3;
+  offload.slots[Host] = 0;
+  add(rank, offload);
   add(rank, onQueue(make(Op::Reload, 0, 1), 3), {18});
   add(rank, make(Op::Step));
   add(rank, make(Op::Step, 0));
@@ -211,10 +216,10 @@ TEST(Text, EveryClause) {
   add(last, onQueue(joined(make(Op::Backward, 1, 0)), 1));
 
   const char *expected =
-      R"(pipe.schedule @train ranks(4) microbatches(8) memory(85899345920) link(#pipe.link<latency = 0.6, bytes_per_time = 5.0e+07>) {
+      R"(pipe.schedule @train ranks(4) microbatches(8) memory(85899345920) link(#pipe.link<latency = 0.6, bytes_per_time = 5.0e+07>) host_link(#pipe.link<latency = 0.0, bytes_per_time = 2.5e+07>) {
   stage 0 on 0 layers(0, 8) costs(#pipe.cost<forward = 1.0, backward = 2.5, input = 1.0, weight = 1.5, recompute = 1.0>) bytes(#pipe.bytes<output = 16384, stash = 65536, parameters = 4096, gradients = 0, optimizer = 8>)
   stage 1 on 1
-  rank 0 slots(3 x 16384, 2 x 65536, 1 x 8) {
+  rank 0 slots(3 x 16384, 2 x 65536, 1 x 8) host_slots(2 x 65536) {
     forward 0 mb 0 out(0) stash(3)
     send activation 0 mb 0 to 1 slot(0) bytes(16384) queue(1) after(forward 0 mb 0)
     forward 0 mb 1
@@ -237,7 +242,7 @@ TEST(Text, EveryClause) {
     reduce_grad 1
     unshard 1
     reshard 1
-    offload 0 mb 1
+    offload 0 mb 1 slot(3) host(0)
     reload 0 mb 1 queue(3) after(offload 0 mb 1)
     step
     step 0

@@ -272,6 +272,16 @@ TEST(WellFormed, Machine) {
       {[](Program &p) { p.problem.link.bytesPerTime = kInfinity; }, kWhole,
        "the bandwidth of the link (bytes per time) is inf; it must be finite "
        "and not negative"},
+      {[](Program &p) { p.problem.hostLink.latency = -1; }, kWhole,
+       "the latency of the link to host memory is -1; it must be finite and "
+       "not negative"},
+      {[](Program &p) {
+         p.problem.hostLink.bytesPerTime =
+             std::numeric_limits<double>::quiet_NaN();
+       },
+       kWhole,
+       "the bandwidth of the link to host memory (bytes per time) is nan; it "
+       "must be finite and not negative"},
       {[](Program &p) { p.problem.memory = -1; }, kWhole,
        "the memory of a rank is -1; it must be 0 to 9223372036854775807"},
   });
@@ -293,6 +303,10 @@ TEST(WellFormed, TimesThatOverflow) {
        "the time of a transfer of 1 TiB over the link is 1e+300; times that "
        "add up to 1e+300 or more cannot be computed with, choose a larger unit "
        "of time"},
+      {[](Program &p) { p.problem.hostLink.latency = 1e300; }, kWhole,
+       "the time of a copy of 1 TiB to host memory is 1e+300; times that add "
+       "up to 1e+300 or more cannot be computed with, choose a larger unit of "
+       "time"},
       {[](Program &p) { p.problem.link.bytesPerTime = 1e-300; }, kWhole,
        "the time of a transfer of 1 TiB over the link is inf; times that add "
        "up to 1e+300 or more cannot be computed with, choose a larger unit of "
@@ -351,6 +365,25 @@ TEST(WellFormed, Slots) {
       {[](Program &p) { p.ranks[0].instructions[0].slots[Stash] = 2; },
        {0, 0},
        "slot 2 does not exist; the rank has 2"},
+      {[](Program &p) {
+         p.ranks[0].instructions[6] = make(Op::Offload, 0, 0);
+         p.ranks[0].instructions[6].slots[Host] = 1;
+         p.ranks[0].hostSlotBytes = {8};
+       },
+       {0, 6},
+       "host slot 1 does not exist; the rank has 1"},
+      {[](Program &p) {
+         p.ranks[0].instructions[6] = make(Op::Offload, 0, 0);
+         p.ranks[0].instructions[6].peer = 1; // in an order
+         p.ranks[0].instructions[6].slots[Slot] = 1;
+       },
+       {0, 6},
+       "has slot 1 as operand 0, which the op does not take; set it to -1"},
+      {[](Program &p) {
+         p.ranks[0].hostSlotBytes = {8, -1};
+       },
+       {0, kNoInstruction},
+       "host slot 1: its size is -1; it must be 0 to 1099511627776"},
       {[](Program &p) { p.ranks[0].instructions[0].slots[Input] = -2; },
        {0, 0},
        "slot -2 does not exist; the rank has 2"},

@@ -5,6 +5,7 @@
 
 #include "penstock/Schedule/Plan.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 
 using namespace penstock;
@@ -224,4 +225,36 @@ TEST(Plan, BatchesOutOfRange) {
             "a global batch of 1099511627776 gives 1099511627776 "
             "micro-batches, more than 1073741824; use more replicas or larger "
             "micro-batches");
+}
+
+//===----------------------------------------------------------------------===//
+// Offloading
+//===----------------------------------------------------------------------===//
+
+TEST(Offload, RatioAsPublished) {
+  // X. Wan et al., PipeOffload: 220e12 FLOP/s, 15e9 bytes/s. The paper measures
+  // 1.70 and 0.92, and for longer sequences less than its formula gives: 1.46,
+  // 1.15 and 0.80.
+  auto ratio = [](double hidden, double sequence) {
+    return std::round(100 * *offloadRatio(hidden, sequence, 220e12, 15e9)) /
+           100;
+  };
+  EXPECT_EQ(ratio(4096, 4096), 1.71);
+  EXPECT_EQ(ratio(8192, 4096), 0.92);
+  EXPECT_EQ(ratio(4096, 8192), 1.49);
+  EXPECT_EQ(ratio(4096, 16384), 1.19);
+  EXPECT_EQ(ratio(4096, 32768), 0.85);
+  EXPECT_EQ(ratio(8192, 16384), 0.75);
+}
+
+TEST(Offload, RatioOfNonsense) {
+  EXPECT_EQ(offloadRatio(0, 1, 1, 1).message(),
+            "the hidden size is 0.0; give a positive, finite number");
+  EXPECT_EQ(offloadRatio(1, -1, 1, 1).message(),
+            "the sequence length is -1.0; give a positive, finite number");
+  EXPECT_EQ(offloadRatio(1, 1, INFINITY, 1).message(),
+            "the compute rate is inf; give a positive, finite number");
+  EXPECT_EQ(offloadRatio(1, 1, 1, NAN).message(),
+            "the bandwidth to host memory is nan; give a positive, finite "
+            "number");
 }

@@ -3,6 +3,8 @@
 #ifndef PENSTOCK_TEST_UNIT_SUPPORT_FAMILIES_H
 #define PENSTOCK_TEST_UNIT_SUPPORT_FAMILIES_H
 
+#include "Offload.h"
+
 #include "penstock/Schedule/Schedule.h"
 
 #include <ostream>
@@ -45,6 +47,12 @@ inline const PlacedFamily kPipeDream{"pipedream", pipeDream},
 /// Two slices of every micro-batch.
 inline const PlacedFamily kSeq1F1B{"seq_1f1b", seq1F1B, 1, Shape::Loop, 2};
 
+inline Result<Program> offloaded(Result<Program> order) {
+  if (order)
+    offloadStashes(*order, /*ahead=*/1);
+  return order;
+}
+
 /// Each stage adds up its gradients in the order of the micro-batches.
 inline const PlacedFamily kInOrder[] = {
     {"eager", eagerOneForwardOneBackward},
@@ -75,6 +83,20 @@ inline const PlacedFamily kInAnotherOrder[] = {
     kSeq1F1B,
     {"dualpipe", dualPipe, 1, Shape::BothWays},
     {"chimera", chimera, 1, Shape::BothWays},
+};
+
+/// Those of above with every second stash in host memory between its F and its
+/// B or I.
+inline const PlacedFamily kInHostMemory[] = {
+    {"one_f_one_b_offloaded",
+     [](const Problem &problem) {
+       return offloaded(oneForwardOneBackward(problem));
+     }},
+    {"zb_h1_offloaded",
+     [](const Problem &problem) { return offloaded(zbH1(problem)); }},
+    {"zb_v_offloaded",
+     [](const Problem &problem) { return offloaded(zbV(problem)); }, 2,
+     Shape::Snake},
 };
 
 } // namespace penstock::test

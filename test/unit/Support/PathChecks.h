@@ -50,7 +50,8 @@ public:
         stages += time;
     for (const PathSummary::LinkTime &link : summary.links)
       links += link.time;
-    EXPECT_NEAR(actions + summary.transfers, length, 1e-9 * length);
+    EXPECT_NEAR(actions + summary.copies + summary.transfers, length,
+                1e-9 * length);
     EXPECT_NEAR(stages, actions, 1e-9 * length);
     EXPECT_NEAR(links, summary.transfers, 1e-9 * length);
   }

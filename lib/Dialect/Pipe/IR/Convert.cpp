@@ -144,6 +144,8 @@ LogicalResult Extraction::readClauses() {
     p.memory = cluster->getMemory();
     if (LinkAttr link = cluster->getLinkAttr())
       p.link = link.resolve();
+    if (LinkAttr link = cluster->getHostLinkAttr())
+      p.hostLink = link.resolve();
   }
   if (p.numRanks == -1)
     return fail() << "no ranks: add ranks(N) or cluster(@name)";
@@ -161,6 +163,8 @@ LogicalResult Extraction::readClauses() {
     p.memory = schedule.getMemory();
   if (LinkAttr link = schedule.getLinkAttr())
     p.link = link.resolve();
+  if (LinkAttr link = schedule.getHostLinkAttr())
+    p.hostLink = link.resolve();
   if (CostAttr costs = schedule.getCostsAttr())
     p.link.latency = costs.getTransfer().valueOr(p.link.latency);
   p.chains.assign(schedule.getChains().begin(), schedule.getChains().end());
@@ -198,10 +202,13 @@ LogicalResult Extraction::readRank(RankOp op) {
   std::vector<Operation *> &ops = result.ops[index];
   result.rankOps[index] = op;
 
-  ArrayRef<int64_t> slots = op.getSlots();
+  auto unfold = [](ArrayRef<int64_t> slots, std::vector<int64_t> &bytes) {
+    for (size_t i = 0; i < slots.size(); i += 2)
+      bytes.insert(bytes.end(), slots[i], slots[i + 1]);
+  };
   rank.slotBytes.reserve(op.getNumSlots());
-  for (size_t i = 0; i < slots.size(); i += 2)
-    rank.slotBytes.insert(rank.slotBytes.end(), slots[i], slots[i + 1]);
+  unfold(op.getSlots(), rank.slotBytes);
+  unfold(op.getHostSlots(), rank.hostSlotBytes);
 
   HeadTable heads(rank.instructions);
   for (Operation &item : op.getBody().front()) {
@@ -513,13 +520,17 @@ static LogicalResult writeRank(RankOp op, const Program &program,
   Location loc = op.getLoc();
   Block &body = op.getBody().front();
 
-  SmallVector<int64_t> slots;
-  for (int64_t bytes : rank.slotBytes) {
-    if (slots.empty() || slots.back() != bytes)
-      slots.append({0, bytes});
-    ++slots[slots.size() - 2];
-  }
-  op.setSlots(slots);
+  auto fold = [](const std::vector<int64_t> &slotBytes) {
+    SmallVector<int64_t> slots;
+    for (int64_t bytes : slotBytes) {
+      if (slots.empty() || slots.back() != bytes)
+        slots.append({0, bytes});
+      ++slots[slots.size() - 2];
+    }
+    return slots;
+  };
+  op.setSlots(fold(rank.slotBytes));
+  op.setHostSlots(fold(rank.hostSlotBytes));
 
   HeadTable heads(rank.instructions);
   Waits after;
@@ -581,8 +592,11 @@ LogicalResult writeProgram(ScheduleOp schedule, const Program &program) {
   props.microbatches = problem.numWholeMicrobatches();
   props.slices = problem.slices == 1 ? -1 : problem.slices;
   props.memory = problem.memory ? problem.memory : -1;
-  props.link = problem.link == Link() ? LinkAttr()
-                                      : LinkAttr::get(context, problem.link);
+  auto linkAttr = [&](const Link &link) {
+    return link == Link() ? LinkAttr() : LinkAttr::get(context, link);
+  };
+  props.link = linkAttr(problem.link);
+  props.host_link = linkAttr(problem.hostLink);
   props.chains.assign(problem.chains.begin(), problem.chains.end());
   props.weights = problem.weights.empty()
                       ? DenseF64ArrayAttr()
@@ -605,7 +619,8 @@ LogicalResult writeProgram(ScheduleOp schedule, const Program &program) {
   OpBuilder builder = OpBuilder::atBlockEnd(&body);
   writeStages(builder, loc, problem);
   auto isWritten = [](const RankProgram &rank) {
-    return !rank.instructions.empty() || !rank.slotBytes.empty();
+    return !rank.instructions.empty() || !rank.slotBytes.empty() ||
+           !rank.hostSlotBytes.empty();
   };
   if (llvm::none_of(program.ranks, isWritten))
     return success();

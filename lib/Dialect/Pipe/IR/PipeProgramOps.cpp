@@ -83,6 +83,8 @@ static void zipFields(Properties &props, Inst &inst, Visit visit) {
     visit(props.peer, inst.peer);
   if constexpr (requires { props.slot; })
     visit(props.slot, inst.slots[Slot]);
+  if constexpr (requires { props.host; })
+    visit(props.host, inst.slots[Host]);
   if constexpr (requires { props.comm; }) {
     visit(props.comm, inst.comm);
     visit(props.bytes, inst.bytes);
@@ -143,6 +145,7 @@ static constexpr StringRef kActionClauses[] = {"in",    "grad",  "out",
                                                "stash", "queue", "after"};
 static constexpr StringRef kTransferClauses[] = {"slot", "bytes", "comm",
                                                  "queue", "after"};
+static constexpr StringRef kCopyClauses[] = {"slot", "host", "queue", "after"};
 static constexpr StringRef kCollectiveClauses[] = {"ranks", "bytes", "comm",
                                                    "queue", "after"};
 static constexpr StringRef kQueueClauses[] = {"queue", "after"};
@@ -168,7 +171,7 @@ static Format formatOf(penstock::Op op, Payload payload = Payload::None) {
     return {Need::None, Need::None, kQueueClauses};
   case Op::Offload:
   case Op::Reload:
-    return {Need::Required, Need::Required, kQueueClauses, Need::Optional};
+    return {Need::Required, Need::Required, kCopyClauses, Need::Optional};
   case Op::Step:
     return {Need::Optional, Need::Optional, kQueueClauses};
   default:
@@ -277,6 +280,8 @@ static ParseResult parseInstruction(OpAsmParser &parser,
       return parseInRange(parser, "communicator", inst.comm, 0, UINT16_MAX);
     case 'g':
       return parseSlot(parser, inst.slots[Gradient]);
+    case 'h':
+      return parseSlot(parser, inst.slots[Host]);
     case 'i':
       return parseSlot(parser, inst.slots[Input]);
     case 'o':
@@ -372,8 +377,9 @@ static void printInstruction(OpAsmPrinter &printer, InstructionOpInterface op) {
       printSlot(" grad(", Gradient);
       printSlot(" out(", Output);
       printSlot(" stash(", Stash);
-    } else if (isTransfer(inst.op)) {
+    } else if (isTransfer(inst.op) || movesToHost(inst)) {
       printSlot(" slot(", Slot);
+      printSlot(" host(", Host); // no transfer has one
     } else if (!op.getRanks().empty()) {
       StringRef separator = " ranks(";
       for (int32_t rank : op.getRanks()) {
@@ -526,7 +532,7 @@ static constexpr int64_t kMaxSlots = 1 << 24;
 ParseResult RankOp::parse(OpAsmParser &parser, OperationState &result) {
   auto &props = result.getOrAddProperties<Properties>();
   // "3 x 16384" happens to be a dimension list.
-  auto parseRun = [&]() -> ParseResult {
+  auto parseRun = [&](auto &slots) -> ParseResult {
     SMLoc loc = parser.getCurrentLocation();
     SmallVector<int64_t, 2> run;
     if (parser.parseDimensionList(run, /*allowDynamic=*/false,
@@ -534,13 +540,16 @@ ParseResult RankOp::parse(OpAsmParser &parser, OperationState &result) {
       return failure();
     if (run.size() != 2)
       return parser.emitError(loc, "expected slots as `count x bytes`");
-    props.slots.append(run);
+    slots.append(run);
     return success();
   };
   return failure(parseInRange(parser, "rank", props.rank, 0, kMaxRanks - 1) ||
-                 parseClauses(parser, "a rank", {"slots"},
-                              [&](unsigned) {
-                                return parser.parseCommaSeparatedList(parseRun);
+                 parseClauses(parser, "a rank", {"slots", "host_slots"},
+                              [&](unsigned i) {
+                                return parser.parseCommaSeparatedList([&] {
+                                  return parseRun(i ? props.host_slots
+                                                    : props.slots);
+                                });
                               }) ||
                  parser.parseOptionalAttrDictWithKeyword(result.attributes) ||
                  parseBody(parser, result));
@@ -548,13 +557,16 @@ ParseResult RankOp::parse(OpAsmParser &parser, OperationState &result) {
 
 void RankOp::print(OpAsmPrinter &printer) {
   printer << ' ' << getRank();
-  StringRef separator = " slots(";
-  for (size_t i = 0; i + 1 < getSlots().size(); i += 2) {
-    printer << separator << getSlots()[i] << " x " << getSlots()[i + 1];
-    separator = ", ";
-  }
-  if (!getSlots().empty())
-    printer << ')';
+  auto printSlots = [&](StringRef separator, ArrayRef<int64_t> slots) {
+    for (size_t i = 0; i + 1 < slots.size(); i += 2) {
+      printer << separator << slots[i] << " x " << slots[i + 1];
+      separator = ", ";
+    }
+    if (!slots.empty())
+      printer << ')';
+  };
+  printSlots(" slots(", getSlots());
+  printSlots(" host_slots(", getHostSlots());
   printer.printOptionalAttrDictWithKeyword(
       (*this)->getDiscardableAttrDictionary().getValue());
   printBody(printer, getBody());
@@ -567,11 +579,8 @@ int64_t RankOp::getNumSlots() {
   return count;
 }
 
-LogicalResult RankOp::verify() {
-  auto emit = [&] { return error(*this); };
-  if (failed(checkRange(emit, "rank", getRank(), 0, kMaxRanks - 1)))
-    return failure();
-  ArrayRef<int64_t> slots = getSlots();
+static LogicalResult verifySlots(llvm::function_ref<InFlightDiagnostic()> emit,
+                                 ArrayRef<int64_t> slots) {
   if (slots.size() % 2 != 0)
     return emit() << "slots are pairs of a count and a size, got "
                   << slots.size() << " numbers";
@@ -585,6 +594,14 @@ LogicalResult RankOp::verify() {
       return failure();
   }
   return success();
+}
+
+LogicalResult RankOp::verify() {
+  auto emit = [&] { return error(*this); };
+  return success(
+      succeeded(checkRange(emit, "rank", getRank(), 0, kMaxRanks - 1)) &&
+      succeeded(verifySlots(emit, getSlots())) &&
+      succeeded(verifySlots(emit, getHostSlots())));
 }
 
 LogicalResult RankOp::verifyRegions() {

@@ -238,14 +238,16 @@ ParseResult ClusterOp::parse(OpAsmParser &parser, OperationState &result) {
       return parseInRange(parser, "ranks", props.ranks, 1, kMaxRanks);
     case 1:
       return parseInRange(parser, "memory", props.memory, 0, kNoLimit);
-    default:
+    case 2:
       return parseTyped(parser, "a #pipe.link", props.link);
+    default:
+      return parseTyped(parser, "a #pipe.link", props.host_link);
     }
   };
   SMLoc loc = parser.getCurrentLocation();
   if (parser.parseSymbolName(props.sym_name) ||
-      parseClauses(parser, "a cluster", {"ranks", "memory", "link"},
-                   parseValue) ||
+      parseClauses(parser, "a cluster",
+                   {"ranks", "memory", "link", "host_link"}, parseValue) ||
       parser.parseOptionalAttrDict(result.attributes))
     return failure();
   if (props.ranks < 0)
@@ -262,6 +264,8 @@ void ClusterOp::print(OpAsmPrinter &printer) {
     printClause(printer, "memory", getMemory());
   if (getLinkAttr())
     printClause(printer, "link", getLinkAttr());
+  if (getHostLinkAttr())
+    printClause(printer, "host_link", getHostLinkAttr());
   printer.printOptionalAttrDict(
       (*this)->getDiscardableAttrDictionary().getValue());
 }
@@ -279,9 +283,9 @@ LogicalResult ClusterOp::verify() {
 //===----------------------------------------------------------------------===//
 
 static constexpr StringRef kScheduleClauses[] = {
-    "model",  "cluster", "ranks",  "microbatches", "using",
-    "costs",  "bytes",   "memory", "link",         "slices",
-    "chains", "weights", "tied",   "overlap",      "post_validation"};
+    "model", "cluster", "ranks",     "microbatches",   "using",  "costs",
+    "bytes", "memory",  "link",      "slices",         "chains", "weights",
+    "tied",  "overlap", "host_link", "post_validation"};
 
 /// Parses a number for which -1 stands for none: a written -1 is refused here,
 /// other wrong ones by the verifier.
@@ -364,6 +368,8 @@ ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
       props.overlap = parser.getBuilder().getF64FloatAttr(*overlap);
       return success();
     }
+    case 14:
+      return parseTyped(parser, "a #pipe.link", props.host_link);
     default:
       props.post_validation = parser.getBuilder().getUnitAttr();
       return success();
@@ -422,6 +428,8 @@ void ScheduleOp::print(OpAsmPrinter &printer) {
     printClause(printer, "memory", getMemory());
   if (getLinkAttr())
     printClause(printer, "link", getLinkAttr());
+  if (getHostLinkAttr())
+    printClause(printer, "host_link", getHostLinkAttr());
   if (getFamilyAttr())
     printClause(printer, "using", Attribute(getFamilyAttr()));
   printCostsAndBytes(printer, getCostsAttr(), getBytesAttr());

@@ -36,6 +36,7 @@ struct PlanBuffers : impl::PlanBuffersBase<PlanBuffers> {
       return emitFailure(*extracted, done.failure());
     numSlots += done->slots;
     arenaBytes += done->arenaBytes;
+    hostBytes += done->hostBytes;
     numWaits += done->waits;
     return writeProgram(op, extracted->program);
   }

@@ -51,6 +51,9 @@ public:
   /// The arena, aligned to kSlotAlignment and zero; once. It lives as long as
   /// the device.
   virtual Result<std::byte *> allocateArena(int64_t bytes) = 0;
+  /// Memory of the host for copies, likewise; what is in it at first is
+  /// undefined.
+  virtual Result<std::byte *> allocateHostArena(int64_t bytes) = 0;
   /// @}
 
   /// \name The step; none of these allocates
@@ -70,6 +73,10 @@ public:
   /// watchdog has nothing else.
   virtual void stamp(void *nativeQueue, std::atomic<int64_t> &time,
                      std::atomic<uint64_t> &count) = 0;
+  /// Inside work: when the queue gets here, copies from the arena to that in
+  /// host memory or back.
+  virtual void copy(void *nativeQueue, std::byte *to, const std::byte *from,
+                    size_t bytes) = 0;
   /// Inside work of a device that issues: when the queue gets here, it stands
   /// still until so much time has passed since `since`, which is as `stamp`
   /// stores it, or until the device is aborted.

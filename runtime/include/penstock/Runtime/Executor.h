@@ -95,16 +95,22 @@ public:
 private:
   /// Instructions that are issued together; see Instruction::joined.
   struct Item {
-    enum Kind : uint8_t { Calls, Transfers, Nothing } kind = Nothing;
+    enum Kind : uint8_t { Calls, Transfers, Copies, Nothing } kind = Nothing;
     bool validates = false; ///< see runValidation
     uint8_t queue = 0;      ///< of the device
     bool records = false;
     uint32_t first = 0, count = 0; ///< instructions
-    uint32_t transport = 0;        ///< what Transport::run gets
+    uint32_t transport = 0;        ///< what Transport::run gets; of `copies`
     Event event = 0;               ///< that `records`
     uint32_t firstWait = 0, numWaits = 0;
-    std::chrono::nanoseconds pace{0}; ///< of a transfer
+    std::chrono::nanoseconds pace{0}; ///< of a transfer or copy
     double share = 1; ///< of its own time that each action of an overlap takes
+  };
+  /// To host memory or back.
+  struct Copy {
+    std::byte *to;
+    const std::byte *from;
+    size_t bytes;
   };
   struct Working;
   struct Range;
@@ -112,6 +118,7 @@ private:
   Error checkPlace(uint32_t index) const;
   Error resolveAction(uint32_t index);
   Error resolveTransport(Item &item);
+  Error resolveCopy(Item &item);
   double shareOf(const Item &item) const;
   Result<std::byte *> slot(uint32_t index, unsigned role, int64_t bytes);
   void resolveWaits();
@@ -149,6 +156,9 @@ private:
   std::vector<int64_t> checkedBytes;   ///< of outputs; empty: not checked
   std::vector<int64_t> offsets;        ///< of slots
   std::byte *arena = nullptr;
+  std::vector<int64_t> hostOffsets; ///< of slots in host memory
+  std::byte *hostArena = nullptr;
+  std::vector<Copy> copies;
   Stamps *row = nullptr; ///< of the present step
 
   /// What ranks tell each other about a batch: kStateBytes.

@@ -423,9 +423,7 @@ private:
     switch (inst.op) {
     case Op::Offload:
     case Op::Reload:
-      if (!planned)
-        return move(i, inst);
-      return;
+      return move(i, inst);
     case Op::ReduceState:
     case Op::Validate:
       touch(i, state, inst.op == Op::ReduceState);
@@ -460,8 +458,20 @@ private:
   }
 
   void move(size_t i, const Instruction &inst) {
-    const Tag tag = {TensorKind::Stash, inst.stage, inst.microbatch};
-    const Cell here = {Place::Tensor, 0, tag}, there = {Place::Host, 0, tag};
+    const Tensor tensor = {TensorKind::Stash, inst.stage, inst.microbatch};
+    const Tag tag = tagOf(tensor);
+    const Cell here = cellOf(inst, {Access::Read, Slot, tensor});
+    const Cell there = planned ? Cell{Place::Host, inst.slots[Host], {}}
+                               : Cell{Place::Host, 0, tag};
+    if (planned) {
+      const bool goes = inst.op == Op::Offload;
+      const int32_t slot = inst.slots[goes ? Host : Slot];
+      require(inst.slots[Slot] != kNoSlot && inst.slots[Host] != kNoSlot);
+      if (!right)
+        return;
+      require((goes ? rank.hostSlotBytes : rank.slotBytes)[slot] >=
+              bytesOf(problem, tensor));
+    }
     const Cell &from = inst.op == Op::Offload ? here : there;
     const Cell &to = inst.op == Op::Offload ? there : here;
     touch(i, from, inst.op == Op::Offload); // which frees the place

@@ -19,17 +19,20 @@ def Pipe_RankOp : Pipe_ContainerOp<"rank", [
   let summary = "the instructions of one rank, in host issue order";
   let description = [{
     `slots` are the planned buffers of the rank, as runs of equal sizes; slot
-    numbers count through them.
+    numbers count through them. `host_slots` are those in the memory of its host,
+    for stashes that are offloaded.
 
     ```mlir
-    rank 0 slots(3 x 16384, 2 x 65536) {
+    rank 0 slots(3 x 16384, 2 x 65536) host_slots(1 x 65536) {
       forward 0 mb 0 out(0) stash(3)
+      offload 0 mb 0 slot(3) host(0) queue(2) after(forward 0 mb 0)
     }
     ```
   }];
   let arguments = (ins
     Pipe_Index:$rank,
-    Pipe_Sizes:$slots);
+    Pipe_Sizes:$slots,
+    Pipe_Sizes:$host_slots);
   let extraClassDeclaration = [{
     /// Number of slots: the sum over the runs (count, bytes) of `slots`.
     int64_t getNumSlots();
@@ -297,18 +300,23 @@ def Pipe_ReshardOp : Pipe_LocalOp<"reshard", Pipe_Index, Pipe_OptionalIndex> {
 /// A stash leaves its rank or comes back.
 class Pipe_MoveOp<string opMnemonic> : Pipe_InstructionOp<opMnemonic> {
   let arguments = (ins Pipe_Index:$stage, Pipe_Index:$microbatch,
-                       Pipe_OptionalIndex:$peer, Pipe_Queue:$queue,
+                       Pipe_OptionalIndex:$peer, Pipe_OptionalIndex:$slot,
+                       Pipe_OptionalIndex:$host, Pipe_Queue:$queue,
                        Pipe_Waits:$after);
 }
 
 def Pipe_OffloadOp : Pipe_MoveOp<"offload"> {
   let summary = "moves a stash to host memory, or to another rank";
   let description = [{
+    To host memory it is a copy on a queue of its own, from `slot` to `host`, one
+    of the rank's `host_slots`. It takes the time of `host_link`.
+
     With a rank it belongs into an order: `pipe-insert-transfers` makes a send and
     a receive of it.
 
     ```mlir
     offload 0 mb 1
+    offload 0 mb 1 slot(3) host(0) queue(2) after(forward 0 mb 1)
     offload 0 mb 1 to 3
     ```
   }];
@@ -319,6 +327,7 @@ def Pipe_ReloadOp : Pipe_MoveOp<"reload"> {
   let description = [{
     ```mlir
     reload 0 mb 1
+    reload 0 mb 1 slot(3) host(0) queue(2) after(backward 0 mb 0)
     reload 0 mb 1 from 3
     ```
   }];

@@ -54,6 +54,8 @@ def Pipe_ClusterOp : Pipe_Op<"cluster", [Symbol]> {
   let summary = "what a schedule runs on";
   let description = [{
     `memory` is what each rank may use, in bytes; without it there is no limit.
+    `link` is the link between two ranks, `host_link` that between a rank and the
+    memory of its host, which an `offload` or `reload` takes.
 
     ```mlir
     pipe.cluster @node ranks(8) memory(85899345920) link(#pipe.link<latency = 0.6>)
@@ -63,7 +65,8 @@ def Pipe_ClusterOp : Pipe_Op<"cluster", [Symbol]> {
     SymbolNameAttr:$sym_name,
     Pipe_Index:$ranks,
     Pipe_Bytes:$memory,
-    OptionalAttr<Pipe_LinkAttr>:$link);
+    OptionalAttr<Pipe_LinkAttr>:$link,
+    OptionalAttr<Pipe_LinkAttr>:$host_link);
 }
 
 def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
@@ -77,7 +80,7 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
     | clause | meaning |
     | --- | --- |
     | `model(@m)` | deals the layers of this model out to the stages |
-    | `cluster(@c)` | ranks, memory and link |
+    | `cluster(@c)` | ranks, memory and links |
     | `ranks(n)` | number of ranks |
     | `microbatches(n)` | number of micro-batches |
     | `using(#family)` | schedule family; the `rank` ops, where there are any, come first |
@@ -85,6 +88,7 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
     | `bytes(#pipe.bytes<...>)` | sizes of every stage that has none of its own |
     | `memory(n)` | bytes that each rank may use; 0, the default: no limit |
     | `link(#pipe.link<...>)` | the link between two ranks |
+    | `host_link(#pipe.link<...>)` | the link between a rank and the memory of its host, for `offload` and `reload`; without it they take no time |
     | `slices(n)` | parts that each micro-batch is cut into along its sequence |
     | `chains([...])` | chain of each micro-batch, for bidirectional schedules |
     | `weights([...])` | weight of each micro-batch in the loss of the step; without it all have 1 / microbatches |
@@ -118,6 +122,7 @@ def Pipe_ScheduleOp : Pipe_ContainerOp<"schedule", [
     OptionalAttr<Pipe_BytesAttr>:$bytes,
     DefaultValuedProp<Pipe_IntProp<"int64_t", -1>, "-1">:$memory,
     OptionalAttr<Pipe_LinkAttr>:$link,
+    OptionalAttr<Pipe_LinkAttr>:$host_link,
     Pipe_Indices:$chains,
     OptionalAttr<DenseF64ArrayAttr>:$weights,
     // All sets one after the other; of each, the number of stages and the bytes.

@@ -144,7 +144,8 @@ def PlanBuffers : Pass<"pipe-plan-buffers", "::penstock::pipe::ScheduleOp"> {
     After: a planned program: every tensor of a rank has one of the rank's
     slots, transfers stand on their own queue, and each instruction names the
     instructions of other queues that it waits for. Nothing is implicit any
-    more.
+    more. Stashes that are offloaded have slots in host memory as well, and are
+    copied on a queue behind that of the transfers.
 
     Slots and waits that were there are planned anew; a `queue` written by hand
     stays.
@@ -162,6 +163,7 @@ def PlanBuffers : Pass<"pipe-plan-buffers", "::penstock::pipe::ScheduleOp"> {
   let statistics = [
     Statistic<"numSlots", "slots", "Number of slots over all ranks">,
     Statistic<"arenaBytes", "arena-bytes", "Bytes of all slots">,
+    Statistic<"hostBytes", "host-bytes", "Bytes of all slots in host memory">,
     Statistic<"numWaits", "waits", "Number of waits between queues">,
   ];
   let dependentDialects = ["::penstock::pipe::PipeDialect"];
