@@ -223,6 +223,31 @@ TEST_F(RunTool, TextMustBeThere) {
   EXPECT_TRUE(says("no program given; name a .psp file"));
 }
 
+TEST_F(RunTool, SpecIsNoProgram) {
+  std::ofstream(path("train.mlir")) << "// 1F1B\npipe.schedule @train\n";
+  EXPECT_EQ(run(path("train.mlir")), 2);
+  EXPECT_EQ(output,
+            "penstock-run: " + path("train.mlir") +
+                ": the program file is text and no compiled program; compile a "
+                "spec with penstock-opt SPEC.mlir --pipe-compile | "
+                "penstock-translate --pipe-to-program - -o FILE.psp\n");
+}
+
+TEST_F(RunTool, OutputsMayHaveTheLongestNames) {
+  const std::string file = write(compile(2));
+  const std::string longest(255, 'n');
+  for (const char *what : {"trace", "profile"}) {
+    const std::string option =
+        " --model=none --steps=1 --" + std::string(what) + "=";
+    EXPECT_EQ(run(file + option + path(longest)), 0) << output;
+    EXPECT_NE(contents(path(longest)), "");
+    EXPECT_EQ(run(file + option + path(longest + 'n')), 2);
+    EXPECT_TRUE(says("cannot write the " + std::string(what) + " to '"));
+  }
+  EXPECT_TRUE(writeProgramFile(compile(2), path(longest)));
+  EXPECT_EQ(run(path(longest) + " --model=none --steps=1"), 0) << output;
+}
+
 TEST_F(RunTool, PrintsTheModelOfTheExample) {
   EXPECT_EQ(run("--print-model 1"), 2);
   EXPECT_TRUE(says("byte-lm has from 2 to"));
@@ -232,6 +257,10 @@ TEST_F(RunTool, PrintsTheModelOfTheExample) {
     return std::string(std::istreambuf_iterator<char>(in), {});
   };
   const std::string model = text(path("model"));
+  EXPECT_EQ(run("--print-model=8 --json"), 0);
+  EXPECT_EQ(nlohmann::json::parse(output)["ok"], true);
+  EXPECT_EQ(nlohmann::json::parse(output)["model"].get<std::string>() + "\n",
+            model);
   EXPECT_NE(model, "");
   EXPECT_NE(text(PENSTOCK_SOURCE_DIR "/examples/byte_lm.mlir").find(model),
             std::string::npos);
@@ -248,7 +277,8 @@ TEST_F(RunTool, ModelMustSuitTheProgram) {
 TEST_F(RunTool, UnknownModelAndBackEnd) {
   const std::string file = write(compile(2)) + " --text=" + path("text");
   EXPECT_EQ(run(file + " --model=gpt-9"), 2);
-  EXPECT_TRUE(says("unknown model 'gpt-9'; the known models are: byte-lm"));
+  EXPECT_TRUE(
+      says("unknown model 'gpt-9'; the known models are: byte-lm, none\n"));
   EXPECT_EQ(run(file + " --backend=tpu"), 2);
   EXPECT_TRUE(says("back end 'tpu' is unknown; there are: host, mpi, cuda"));
 }
@@ -267,11 +297,18 @@ TEST_F(RunTool, CommandLinesThatAreWrong) {
   fails("--steps=", "--steps: '' is not an integer from 1 to 1099511627776");
   fails("--trace-steps=1001",
         "--trace-steps: '1001' is not an integer from 1 to 1000");
-  for (const char *name : {"timeout", "pace", "call-timeout"})
+  for (const char *name :
+       {"timeout", "pace", "call-timeout", "rendezvous-timeout"}) {
+    for (const char *value : {"1e-400", "4e-320"})
+      fails(std::string("--") + name + "=" + value,
+            std::string("--") + name + ": '" + value +
+                "' is not a number from 0 to 1e9 that can be told from 0; "
+                "write 0 if you mean it, else 1e-300 at least");
     for (const char *value : {"nan", "-1", "x", "1e10", "inf"})
       fails(std::string("--") + name + "=" + value,
             std::string("--") + name + ": '" + value +
                 "' is not a number from 0 to 1e9");
+  }
   fails("--step=3", "there is no option --step; did you mean --steps?");
   fails("--chek-gradients",
         "there is no option --chek-gradients; did you mean --check-gradients?");

@@ -50,6 +50,10 @@ static int runJob(const Options &options) {
     Result<std::string> text = printModel(options.model, *options.printModel);
     if (!text)
       return finish(options, json, badInput(text.message()));
+    if (options.json) {
+      json.set("model", *text);
+      return finish(options, json, {});
+    }
     std::cout << *text << "\n";
     return Fine;
   }
