@@ -810,6 +810,20 @@ TEST_F(RunToolSockets, FrozenBeforeTheRunIsNamedAndSlowIsNot) {
               1);
 }
 
+TEST_F(RunToolSockets, FrozenProcess0IsNamed) {
+  const std::string file = write(compile(2)) + " --model=none ";
+  start(0, 2, file);
+  ASSERT_TRUE(crew.waitUntil(
+      [&] { return std::filesystem::exists(path("meet")); }, 60));
+  crew.signal(0, SIGSTOP);
+  start(1, 2, file + "--rendezvous-timeout=1");
+  EXPECT_TRUE(crew.waitUntil([&] { return crew[1].code >= 0; }, 60));
+  crew.signal(0, SIGKILL);
+  EXPECT_TRUE(crew.waitForAll(60));
+  EXPECT_EQ(crew[1].code, 2);
+  expectFault("process 0 of 2 was not found within 1 s; what listens at ", 0);
+}
+
 TEST_F(RunToolSockets, KilledPeerIsNamedWithTheLastThatItHasDone) {
   const std::string file = write(compile(4));
   for (int p = 0; p < 4; ++p)
@@ -910,12 +924,17 @@ TEST_F(RunToolSockets, HangIsExplainedWithTheCycle) {
 
 TEST_F(RunToolSockets, WhoWaitsForOthersCanBeStopped) {
   const std::string file = write(compile(2));
-  for (int p : {0, 1}) {
-    start(p, 2, file + " --model=none");
-    crew.waitUntil([] { return false; }, 0.3);
-    crew.signal(p, SIGTERM);
+  const auto isThere = [&] { return std::filesystem::exists(path("meet")); };
+  for (int number : {SIGTERM, SIGINT}) {
+    start(0, 2, file + " --model=none");
+    EXPECT_TRUE(crew.waitUntil(isThere, 20));
+    crew.signal(crew.size() - 1, number);
     EXPECT_TRUE(crew.waitForAll(20));
+    EXPECT_FALSE(isThere());
   }
+  start(1, 2, file + " --model=none");
+  crew.waitUntil([] { return false; }, 0.3);
+  crew.signal(crew.size() - 1, SIGTERM);
   finish(1);
   expectFault("the run was stopped by its caller\n");
 }

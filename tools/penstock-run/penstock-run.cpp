@@ -65,6 +65,7 @@ static int runJob(const Options &options) {
     {
       // Others may be waited for. Nothing has begun yet that must be ended.
       std::stop_callback quit(stop, [&] {
+        leaveMeetings();
         std::_Exit(finish(options, json,
                           {Failed, std::string(name(ErrorKind::Aborted)),
                            "the run was stopped by its caller"}));

@@ -96,6 +96,11 @@ struct Rendezvous {
 /// Fails in time, for each process that is missing with its number.
 Result<std::unique_ptr<Job>> makeSocketJob(const Rendezvous &rendezvous);
 
+/// For a process that is about to end while a thread of it may be inside
+/// makeSocketJob: removes the file that process 0 has written there. From then
+/// on none is written. Any thread may call it.
+void leaveMeetings();
+
 } // namespace penstock::runtime
 
 #endif // PENSTOCK_RUNTIME_JOB_H
