@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -1056,6 +1057,36 @@ TEST_F(RunTool, MpiProcessesMustHaveTheSameOptions) {
         " has --steps=4, but process 0 has --steps=3" + end);
   std::ofstream(path("other")) << contents(path("text")) << "!";
   fails(model + " --steps=3 --text=" + path("other"), " has --text with hash ");
+}
+
+TEST_F(RunToolSockets, MpiFrozenBeforeTheRunIsNamedAndSlowIsNot) {
+  // Process 1 waits for its program.
+  ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
+  const std::string tool = PENSTOCK_RUN " --backend=mpi --model=none "
+                                        "--rendezvous-timeout=2 ";
+  crew.start(
+      {"/bin/sh", "-c",
+       "exec " + onProcesses(1, tool + write(compile(2)) +
+                                    " : -n 1 sh -c 'echo $$ >" + path("pid") +
+                                    "; exec " + tool + path("fifo") + "'")});
+  // MPI has started when somebody reads there.
+  int fd = -1;
+  ASSERT_TRUE(crew.waitUntil(
+      [&] {
+        fd = open(path("fifo").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+        return fd >= 0;
+      },
+      60));
+  crew.waitUntil([] { return false; }, 4);
+  EXPECT_LT(crew[0].code, 0) << crew[0].output;
+  kill(std::stoi(contents(path("pid"))), SIGSTOP);
+  EXPECT_TRUE(crew.waitForAll(60));
+  close(fd);
+  EXPECT_EQ(crew[0].code, 1);
+  output = crew[0].output;
+  EXPECT_TRUE(says("penstock-run: rank 1 gives no sign of life while the "
+                   "others wait for it, for 2 s; its process is frozen or "
+                   "lost\n"));
 }
 
 TEST_F(RunTool, MpiHangEndsWithATimeout) {

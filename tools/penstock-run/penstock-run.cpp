@@ -36,7 +36,7 @@ static Fault startJob(const Options &options, std::unique_ptr<Job> &job) {
   if (!isMpi && where.empty())
     return {};
   Result<std::unique_ptr<Job>> started =
-      isMpi || where == "mpi" ? makeMpiJob()
+      isMpi || where == "mpi" ? makeMpiJob(options.rendezvous.timeout)
                               : makeSocketJob(options.rendezvous);
   if (!started)
     return badInput(started.message());

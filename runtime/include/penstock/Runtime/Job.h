@@ -71,8 +71,11 @@ Result<std::unique_ptr<Backend>> makeCudaBackend(Job &job, int32_t numRanks,
                                                  CudaOptions options = {});
 
 /// The processes that mpirun has started. Starts MPI, once in a process and
-/// before its threads. Fails when this build has no MPI.
-Result<std::unique_ptr<Job>> makeMpiJob();
+/// before its threads, and speaks in MPI_COMM_WORLD. `timeout`: seconds for
+/// which a process may give no sign of life when the others wait for it and no
+/// run watches it; but MPI itself waits for all to start, without a limit.
+/// Fails when this build has no MPI.
+Result<std::unique_ptr<Job>> makeMpiJob(double timeout = 60);
 
 /// Where and as what a process meets the others over sockets.
 struct Rendezvous {
