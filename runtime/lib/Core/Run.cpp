@@ -359,10 +359,12 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     std::vector<int64_t> numVoid(numRanks);
     auto runRank = [&](LocalRank &rank) {
       const int32_t r = rank.number;
+      watchdog.connecting.fetch_add(1);
       if (Error error = rank.transport->connect(hash)) {
         control.fail(std::move(error));
         return;
       }
+      watchdog.connecting.fetch_sub(1);
       std::vector<double> values(peers ? numValues : 0);
       for (int64_t step = 0; step < options.steps;
            step += !rank.executor->wasVoid()) {
