@@ -447,7 +447,13 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     if (all.empty())
       report.error = peers->lostPeer();
     for (size_t r = 0; r < all.size(); ++r)
-      recorder.unpack(static_cast<int32_t>(r), all[r]);
+      if (!recorder.unpack(static_cast<int32_t>(r), all[r]))
+        report.error = {ErrorKind::Mismatch,
+                        "rank " + std::to_string(r) +
+                            " has recorded other steps than this one; use the "
+                            "same build everywhere, and recorders of as many "
+                            "steps",
+                        {static_cast<int32_t>(r)}};
   }
   if (report.error)
     return report;
