@@ -30,13 +30,15 @@ class Fit {
 public:
   explicit Fit(const Program &order);
 
-  /// Takes what ranks lack from the limits of what their stages need together.
-  /// Gives whether none lacks anything.
-  bool tightenRanks(const std::vector<Stage> &stages);
-  /// Takes what ranks lack from the limits of their stages. Gives whether none
-  /// lacks anything, or nullopt where one has no stage that can give up a
-  /// layer.
-  std::optional<bool> tighten(const std::vector<Stage> &stages);
+  /// What gives up what a rank lacks; false: nothing can.
+  using Giver = bool (Fit::*)(int32_t rank, int64_t lack);
+  /// The limit of what the stages of the rank need together.
+  bool takeFromAll(int32_t rank, int64_t lack);
+  /// The limit of one of them, which can give up a layer.
+  bool takeFromOne(int32_t rank, int64_t lack);
+  /// Takes what ranks lack with these stages. Gives whether none lacks
+  /// anything, or nullopt where nothing can give it up.
+  std::optional<bool> tighten(const std::vector<Stage> &stages, Giver take);
   bool hasSeveralStages() const {
     return std::any_of(stagesOn.begin(), stagesOn.end(),
                        [](const auto &stages) { return stages.size() > 1; });
@@ -48,11 +50,10 @@ public:
   std::vector<int64_t> rankBytes; ///< limits of the stages of each rank
 
 private:
-  int64_t lackOf(int32_t rank, int64_t persistent);
-  int64_t needOf(const Stage &stage, int32_t index) const {
-    const StageBytes &bytes = stage.bytes;
+  int64_t needOf(int32_t stage) const {
+    const StageBytes &bytes = problem.stages[stage].bytes;
     return bytes.parameters + bytes.gradients + bytes.optimizer +
-           limits[index].stashes * bytes.stash;
+           limits[stage].stashes * bytes.stash;
   }
 
   Problem problem;
@@ -79,53 +80,42 @@ Fit::Fit(const Program &order)
   }
 }
 
-int64_t Fit::lackOf(int32_t rank, int64_t persistent) {
-  const Peak peak = peakOf(problem, sizes[rank], stashes[rank]);
-  return persistent + peak.bytes - problem.memory;
+bool Fit::takeFromAll(int32_t rank, int64_t lack) {
+  // In the order of `placement`, which may have a stage on it twice.
+  int64_t need = 0;
+  for (size_t i = 0; i < problem.placement.size(); ++i)
+    if (problem.placement[i] == rank)
+      need += needOf(static_cast<int32_t>(i % problem.stages.size()));
+  rankBytes[rank] = std::clamp<int64_t>(need - lack, 0, rankBytes[rank]);
+  return true;
 }
 
-bool Fit::tightenRanks(const std::vector<Stage> &stages) {
-  problem.stages = stages;
-  const std::vector<int64_t> persistent = persistentBytes(problem);
-  bool fits = true;
-  for (int32_t rank = 0; rank < problem.numRanks; ++rank) {
-    const int64_t lack = lackOf(rank, persistent[rank]);
-    if (lack <= 0)
-      continue;
-    fits = false;
-    // In the order of `placement`, which may have a stage on it twice.
-    int64_t need = 0;
-    for (size_t i = 0; i < problem.placement.size(); ++i)
-      if (problem.placement[i] == rank)
-        need += needOf(stages[i % stages.size()],
-                       static_cast<int32_t>(i % stages.size()));
-    rankBytes[rank] = std::clamp<int64_t>(need - lack, 0, rankBytes[rank]);
-  }
-  return fits;
-}
-
-std::optional<bool> Fit::tighten(const std::vector<Stage> &stages) {
-  problem.stages = stages;
-  const std::vector<int64_t> persistent = persistentBytes(problem);
-  bool fits = true;
-  for (int32_t rank = 0; rank < problem.numRanks; ++rank) {
-    const int64_t lack = lackOf(rank, persistent[rank]);
-    if (lack <= 0)
-      continue;
-    fits = false;
-    // Of the stages that can give up a layer, the one that needs most.
-    int64_t most = -1;
-    StageLimit *limit = nullptr;
-    for (int32_t s : stagesOn[rank]) {
-      const int64_t need = needOf(stages[s], s);
-      if (stages[s].numLayers > 1 && need > most) {
-        most = need;
-        limit = &limits[s];
-      }
+bool Fit::takeFromOne(int32_t rank, int64_t lack) {
+  // Of the stages that can give up a layer, the one that needs most.
+  int64_t most = -1;
+  StageLimit *limit = nullptr;
+  for (int32_t s : stagesOn[rank])
+    if (problem.stages[s].numLayers > 1 && needOf(s) > most) {
+      most = needOf(s);
+      limit = &limits[s];
     }
-    if (!limit)
-      return std::nullopt;
+  if (limit)
     limit->bytes = std::clamp<int64_t>(most - lack, 0, limit->bytes);
+  return limit;
+}
+
+std::optional<bool> Fit::tighten(const std::vector<Stage> &stages, Giver take) {
+  problem.stages = stages;
+  const std::vector<int64_t> persistent = persistentBytes(problem);
+  bool fits = true;
+  for (int32_t rank = 0; rank < problem.numRanks; ++rank) {
+    const Peak peak = peakOf(problem, sizes[rank], stashes[rank]);
+    const int64_t lack = persistent[rank] + peak.bytes - problem.memory;
+    if (lack <= 0)
+      continue;
+    fits = false;
+    if (!(this->*take)(rank, lack))
+      return std::nullopt;
   }
   return fits;
 }
@@ -149,7 +139,7 @@ Result<std::vector<Stage>> fitLayers(std::span<const Stage> layers,
   const std::span<const int32_t> placement = order.problem.placement;
   if (fit.hasSeveralStages()) {
     for (int round = 0; stages && round < kMaxRounds; ++round) {
-      if (fit.tightenRanks(*stages))
+      if (fit.tighten(*stages, &Fit::takeFromAll) == true)
         return stages;
       stages = dealLayers(layers, fit.limits, placement, fit.rankBytes);
     }
@@ -157,7 +147,7 @@ Result<std::vector<Stage>> fitLayers(std::span<const Stage> layers,
   }
   // The stages that there are cost least.
   for (int round = 0; stages && round < kMaxRounds; ++round) {
-    const std::optional<bool> fits = fit.tighten(*stages);
+    const std::optional<bool> fits = fit.tighten(*stages, &Fit::takeFromOne);
     if (fits == true)
       return stages;
     if (!fits)

@@ -6,7 +6,9 @@
 #include "penstock/Program/Text.h"
 #include "penstock/Support/Hash.h"
 #include "penstock/Support/Memory.h"
+#include "penstock/Support/Temporary.h"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <concepts>
@@ -16,8 +18,6 @@
 #include <filesystem>
 #include <memory>
 #include <type_traits>
-
-#include <unistd.h>
 
 namespace fs = std::filesystem;
 using namespace penstock;
@@ -332,7 +332,7 @@ Status penstock::writeProgramFile(const Program &program,
   std::string target = path;
   if (fs::is_symlink(fs::symlink_status(path, error)) && fs::exists(old))
     target = fs::canonical(path, error).string();
-  const std::string temporary = target + ".tmp" + std::to_string(::getpid());
+  const std::string temporary = temporaryBeside(target).string();
   std::remove(temporary.c_str()); // of a process that was killed
   if (!writeAll(temporary, "wbx", bytes) ||
       std::rename(temporary.c_str(), target.c_str()) != 0) {
@@ -369,6 +369,14 @@ size_t declaredBytes(Bytes head) {
 Status checkHead(Bytes bytes) {
   if (bytes.empty())
     return refuse("is empty; penstock-translate --pipe-to-program writes one");
+  // A spec is soon taken for what comes of it.
+  if (bytes.size() >= kHeadBytes &&
+      std::ranges::all_of(bytes.first(kHeadBytes), [](uint8_t byte) {
+        return (byte >= ' ' && byte < 127) || (byte >= '\t' && byte <= '\r');
+      }))
+    return refuse("is text and no compiled program; compile a spec with "
+                  "penstock-opt SPEC.mlir --pipe-compile | penstock-translate "
+                  "--pipe-to-program - -o FILE.psp");
   if (bytes.size() < kHeadBytes ||
       !flatbuffers::BufferHasIdentifier(bytes.data(), file::ProgramIdentifier(),
                                         true))

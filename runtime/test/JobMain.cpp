@@ -83,7 +83,7 @@ static Result<std::unique_ptr<Job>> meet() {
 
 int main(int argc, char **argv) {
 #ifdef PENSTOCK_TEST_MPI
-  const auto meet = makeMpiJob;
+  const auto meet = [] { return makeMpiJob(); };
 #else
   if (!std::getenv("PENSTOCK_TEST_PLACE"))
     return startAll(argv);

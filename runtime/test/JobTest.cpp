@@ -136,6 +136,23 @@ TEST(InProcesses, ReportAndRecorderHaveAllRanks) {
     EXPECT_GT(stage.cost.forward, 0);
 }
 
+TEST(InProcesses, RecordersMustBeAlike) {
+  const Program program = makeGPipe(2, 1);
+  const auto backend = makeTestBackend(2);
+  const int32_t own = testJob().number();
+  Recorder recorder(program, 1 + own);
+  RunOptions options;
+  options.backend = backend.get();
+  options.recorder = &recorder;
+  const Error error =
+      runProgram(program, onDevice(makeTestModel()), options).error;
+  EXPECT_EQ(error.kind, ErrorKind::Mismatch);
+  EXPECT_EQ(error.message, "rank " + std::to_string(1 - own) +
+                               " has recorded other steps than this one; use "
+                               "the same build everywhere, and recorders of as "
+                               "many steps");
+}
+
 TEST(InProcesses, RanksComparePrograms) {
   const Error error =
       runToError(makeGPipe(2, testJob().number() + 2), ErrorKind::Mismatch);

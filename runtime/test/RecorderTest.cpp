@@ -85,6 +85,22 @@ TEST(Recorder, StepOfARankForAnotherProcess) {
   EXPECT_FALSE(there.unpackStep(1, std::string(bytes.size(), '\x80')));
 }
 
+TEST(Recorder, AllOfARankForAnotherProcess) {
+  const Program program = makeGPipe(2, 2);
+  Recorder here(program, 2), there(program, 2), other(program, 3);
+  RunOptions options;
+  options.recorder = &here;
+  runLosses(program, 3, Hooks(), options);
+  const std::string bytes = here.pack(1);
+  EXPECT_TRUE(there.unpack(1, bytes));
+  EXPECT_EQ(there.pack(1), bytes);
+  for (const std::string &wrong :
+       {std::string(), bytes.substr(1), bytes + '\0', other.pack(1),
+        std::string(bytes.size(), '\x80')})
+    EXPECT_FALSE(there.unpack(1, wrong));
+  EXPECT_EQ(there.pack(1), bytes);
+}
+
 TEST(Recorder, BubbleIsThatOfTheSimulator) {
   // Span 10, busiest 6.
   EXPECT_DOUBLE_EQ(bubbleRate({{0, 10, 6}, {5, 9, 4}}), 0.4);

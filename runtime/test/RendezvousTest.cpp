@@ -6,6 +6,7 @@
 
 #include "Net/Launch.h"
 #include "penstock/Runtime/Job.h"
+#include "penstock/Support/Hash.h"
 
 #include <gtest/gtest.h>
 
@@ -274,6 +275,8 @@ protected:
            << "missing: " << part << "\nin: " << text;
   }
 
+  /// What process 0 says now and then to those who have come.
+  const std::string kWaits{"penstock\3\0\0\0\3\0\0\0\0\0\0\0\0\0\0\0", 24};
   const std::filesystem::path directory =
       std::filesystem::path(testing::TempDir()) /
       ("penstock-rendezvous-" + std::to_string(getpid()));
@@ -361,10 +364,12 @@ TEST_F(Meeting, ProcessesMustAgree) {
   const std::string where = "tcp://" + freeAddress().str();
   auto first = come(at(where, 0, 3)), second = come(at(where, 1, 3)),
        twin = come(at(where, 1, 3));
+  const std::string pid = "pid " + std::to_string(getpid());
   for (auto *process : {&first, &second, &twin})
     EXPECT_TRUE(contains(messageOf(std::move(*process)),
-                         "two processes say that they are process 1 of 3, the "
-                         "second one from 127.0.0.1:"));
+                         "two processes say that they are process 1 of 3, " +
+                             pid + " at 127.0.0.1 and " + pid +
+                             " at 127.0.0.1; give each its own --rank"));
   first = come(at(where, 0, 3));
   second = come(at(where, 1, 4));
   for (auto *process : {&first, &second})
@@ -396,14 +401,16 @@ TEST_F(Meeting, StrangersDoNotDisturb) {
   strangers.push_back(say(address, std::string(100'000, 'p')));
   say(address, ""); // hangs up
   say(address, "pen");
-  // A later version hears which one is spoken here.
-  const std::string later = readAll(
-      say(address, std::string("penstock\3\0\0\0\2\0\0\0\1\0\0\0\0\0\0\0"
-                               "\0\0\0\0\0\0\0\0",
-                               32)));
-  EXPECT_TRUE(contains(later, "process 1 speaks version 3 of the protocol, and "
-                              "process 0 version 2; use the same build "
-                              "everywhere"));
+  // Another version hears which one is spoken here, however much it says.
+  for (const auto &[version, bytes] : {std::pair(2, 32), {4, 64}}) {
+    std::string hello("penstock\0\0\0\0\2\0\0\0\1\0\0\0", 20);
+    hello[8] = char(version);
+    hello.resize(bytes);
+    EXPECT_TRUE(contains(readAll(say(address, hello)),
+                         "process 1 speaks version " + std::to_string(version) +
+                             " of the protocol, and process 0 version 3; use "
+                             "the same build everywhere"));
+  }
   processes.push_back(come(at(where, 1, 2)));
   expectJob(std::move(processes));
 
@@ -421,11 +428,16 @@ TEST_F(Meeting, WhoDiesWhileAllWaitMayComeAgain) {
   processes.push_back(come(at(where, 0, 3)));
   {
     // As process 1 says it, of no run.
-    Socket dying = say(address, std::string("penstock\1\0\0\0\3\0\0\0\1\0\0\0"
-                                            "\0\0\0\0\x25\x23\x22\x84\xe4\x9c"
-                                            "\xf2\xcb",
-                                            32));
-    std::this_thread::sleep_for(50ms);
+    std::string hello("penstock\3\0\0\0\3\0\0\0\1\0\0\0\0\0\0\0", 24);
+    Hasher noRun;
+    noRun.add(0);
+    const uint64_t token = noRun.finish().low;
+    hello.append(reinterpret_cast<const char *>(&token), sizeof(token));
+    const Socket dying = say(address, hello + std::string(8, '\0'));
+    // It is let in: process 0 says that it waits for others.
+    std::string said(kWaits.size(), '\0');
+    EXPECT_TRUE(dying.read(said, std::chrono::steady_clock::now() + 10s));
+    EXPECT_EQ(said, kWaits);
   }
   processes.push_back(come(at(where, 1, 3)));
   processes.push_back(come(at(where, 2, 3)));
@@ -455,13 +467,89 @@ TEST_F(Meeting, WhatListensThereMayBeNoProcess0) {
   EXPECT_TRUE(contains(visit("", 20), silent));
   EXPECT_TRUE(contains(visit("", 0.1), silent + "Connection timed out"));
   EXPECT_TRUE(contains(
-      visit(std::string("penstock\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24), 20),
-      "speaks version 3 of the protocol, this process version 2"));
+      visit(std::string("penstock\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24), 20),
+      "speaks version 4 of the protocol, this process version 3"));
   // A text longer than any.
   EXPECT_TRUE(contains(
-      visit(std::string("penstock\2\0\0\0\1\0\0\0\xff\xff\xff\x7f\0\0\0\0", 24),
+      visit(std::string("penstock\3\0\0\0\1\0\0\0\xff\xff\xff\x7f\0\0\0\0", 24),
             20),
       "does not answer as a process 0"));
+}
+
+TEST_F(Meeting, FrozenProcess0IsNamedAndSlowIsNot) {
+  const Socket frozen = std::move(*listenAt({"127.0.0.1", 0}));
+  const std::string at0 = frozen.ownAddress().str();
+  std::ofstream(file()) << "penstock-rendezvous 1\n" << at0 << "\n12345\n";
+  for (const std::string &where : {"tcp://" + at0, atFile()}) {
+    // It has never said anything: nothing is to be expected of it beyond the
+    // time limit, unlike of one that lives.
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(contains(messageOf(come(at(where, 1, 2), 0.1)),
+                         "what listens at " + at0 + " (" + where +
+                             ") does not answer as a process 0 of penstock-run "
+                             "does: Connection timed out; has process 0 ended, "
+                             "is it frozen, or is it another program?"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
+    // It has said that it waits, now and then.
+    for (bool lives : {false, true}) {
+      while (frozen.accept())
+        ;
+      auto process = come(at(where, 1, 2), 1.2);
+      Socket visitor;
+      while (!(visitor = frozen.accept()))
+        std::this_thread::sleep_for(1ms);
+      do
+        EXPECT_TRUE(
+            visitor.write(kWaits, std::chrono::steady_clock::now() + 1s));
+      while (lives && process.wait_for(100ms) != std::future_status::ready);
+      EXPECT_TRUE(contains(
+          messageOf(std::move(process)),
+          "process 0 of 2 at " + at0 + " (" + where +
+              (lives ? ") still waits for others after 1.2 s; look for what "
+                       "they say themselves"
+                     : ") gives no sign of life while the others wait for it, "
+                       "after 1.2 s; its process is frozen or lost")));
+    }
+  }
+}
+
+TEST_F(Meeting, TwoProcesses0AtOneFileAreNamed) {
+  const auto waitForFile = [&] {
+    while (!std::filesystem::exists(file()))
+      std::this_thread::sleep_for(1ms);
+  };
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  const std::string pid = "pid " + std::to_string(getpid()),
+                    own = pid + " on " + host,
+                    twins = "two processes say that they are process 0 of 2, ",
+                    wayOut = "; give each its own --rank, and each run its own "
+                             "--run-id and --rendezvous";
+  auto first = come(at(atFile(), 0, 2));
+  waitForFile();
+  auto second = come(at(atFile(), 0, 2));
+  for (auto *process : {&first, &second})
+    EXPECT_EQ(messageOf(std::move(*process)),
+              twins + own + " and " + pid + " at 127.0.0.1" + wayOut);
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
+  // They came at the same time, and the other one has ended meanwhile.
+  first = come(at(atFile(), 0, 2));
+  waitForFile();
+  std::ofstream(file()) << "penstock-rendezvous 1\n"
+                        << freeAddress().str() << "\n12345\npid 7 on there\n";
+  EXPECT_EQ(messageOf(std::move(first)),
+            twins + own + " and pid 7 on there" + wayOut);
+  EXPECT_TRUE(std::filesystem::exists(file()));
+  // And taken its file along.
+  first = come(at(atFile(), 0, 2));
+  std::string contents;
+  while (contents.find(own) == contents.npos)
+    std::getline(std::ifstream(file()), contents, '\0');
+  std::filesystem::remove(file());
+  EXPECT_EQ(messageOf(std::move(first)),
+            "'" + file() + "', by which the others find process 0 (" + own +
+                "), is not there any more; has another process 0 been there, "
+                "or has somebody removed it?");
 }
 
 TEST_F(Meeting, Process0MustBeAbleToListen) {

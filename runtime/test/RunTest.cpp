@@ -818,6 +818,39 @@ TEST(Watchdog, SlowLossIsNotAHang) {
             referenceLosses(program.problem, 2));
 }
 
+TEST(Watchdog, WhoIsFrozenWhileTheRanksConnectIsNamed) {
+  const Program program = makeGPipe(2, 1);
+  for (const bool connecting : {false, true})
+    for (const bool frozen : {false, true}) {
+      const Recorder recorder(program);
+      RunControl control;
+      std::atomic<int> numAsked = 0;
+      Watchdog::Others others;
+      others.silentRanks = [&](double) {
+        ++numAsked;
+        return frozen ? std::vector<int32_t>{1} : std::vector<int32_t>();
+      };
+      {
+        Watchdog watchdog(program, {}, recorder, control, 0.2, 0, others);
+        watchdog.connecting = connecting;
+        if (connecting && frozen)
+          while (!control.failed())
+            std::this_thread::sleep_for(1ms);
+        else
+          std::this_thread::sleep_for(500ms);
+      }
+      EXPECT_EQ(numAsked > 0, connecting);
+      EXPECT_EQ(control.failed(), connecting && frozen);
+      if (!control.failed())
+        continue;
+      EXPECT_EQ(control.error().kind, ErrorKind::LostPeer);
+      EXPECT_EQ(control.error().site.rank, 1);
+      EXPECT_TRUE(contains(control.error().message,
+                           "rank 1 gives no sign of life; its process is "
+                           "frozen or lost\nno progress for 0.2 s "));
+    }
+}
+
 TEST(Watchdog, TimeOfASuspendedProcessDoesNotCount) {
   const auto begin = AwakeTime::Clock::now();
   AwakeTime awake(begin, 20ms);

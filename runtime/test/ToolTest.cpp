@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -223,6 +224,31 @@ TEST_F(RunTool, TextMustBeThere) {
   EXPECT_TRUE(says("no program given; name a .psp file"));
 }
 
+TEST_F(RunTool, SpecIsNoProgram) {
+  std::ofstream(path("train.mlir")) << "// 1F1B\npipe.schedule @train\n";
+  EXPECT_EQ(run(path("train.mlir")), 2);
+  EXPECT_EQ(output,
+            "penstock-run: " + path("train.mlir") +
+                ": the program file is text and no compiled program; compile a "
+                "spec with penstock-opt SPEC.mlir --pipe-compile | "
+                "penstock-translate --pipe-to-program - -o FILE.psp\n");
+}
+
+TEST_F(RunTool, OutputsMayHaveTheLongestNames) {
+  const std::string file = write(compile(2));
+  const std::string longest(255, 'n');
+  for (const char *what : {"trace", "profile"}) {
+    const std::string option =
+        " --model=none --steps=1 --" + std::string(what) + "=";
+    EXPECT_EQ(run(file + option + path(longest)), 0) << output;
+    EXPECT_NE(contents(path(longest)), "");
+    EXPECT_EQ(run(file + option + path(longest + 'n')), 2);
+    EXPECT_TRUE(says("cannot write the " + std::string(what) + " to '"));
+  }
+  EXPECT_TRUE(writeProgramFile(compile(2), path(longest)));
+  EXPECT_EQ(run(path(longest) + " --model=none --steps=1"), 0) << output;
+}
+
 TEST_F(RunTool, PrintsTheModelOfTheExample) {
   EXPECT_EQ(run("--print-model 1"), 2);
   EXPECT_TRUE(says("byte-lm has from 2 to"));
@@ -232,6 +258,10 @@ TEST_F(RunTool, PrintsTheModelOfTheExample) {
     return std::string(std::istreambuf_iterator<char>(in), {});
   };
   const std::string model = text(path("model"));
+  EXPECT_EQ(run("--print-model=8 --json"), 0);
+  EXPECT_EQ(nlohmann::json::parse(output)["ok"], true);
+  EXPECT_EQ(nlohmann::json::parse(output)["model"].get<std::string>() + "\n",
+            model);
   EXPECT_NE(model, "");
   EXPECT_NE(text(PENSTOCK_SOURCE_DIR "/examples/byte_lm.mlir").find(model),
             std::string::npos);
@@ -248,7 +278,8 @@ TEST_F(RunTool, ModelMustSuitTheProgram) {
 TEST_F(RunTool, UnknownModelAndBackEnd) {
   const std::string file = write(compile(2)) + " --text=" + path("text");
   EXPECT_EQ(run(file + " --model=gpt-9"), 2);
-  EXPECT_TRUE(says("unknown model 'gpt-9'; the known models are: byte-lm"));
+  EXPECT_TRUE(
+      says("unknown model 'gpt-9'; the known models are: byte-lm, none\n"));
   EXPECT_EQ(run(file + " --backend=tpu"), 2);
   EXPECT_TRUE(says("back end 'tpu' is unknown; there are: host, mpi, cuda"));
 }
@@ -267,11 +298,18 @@ TEST_F(RunTool, CommandLinesThatAreWrong) {
   fails("--steps=", "--steps: '' is not an integer from 1 to 1099511627776");
   fails("--trace-steps=1001",
         "--trace-steps: '1001' is not an integer from 1 to 1000");
-  for (const char *name : {"timeout", "pace", "call-timeout"})
+  for (const char *name :
+       {"timeout", "pace", "call-timeout", "rendezvous-timeout"}) {
+    for (const char *value : {"1e-400", "4e-320"})
+      fails(std::string("--") + name + "=" + value,
+            std::string("--") + name + ": '" + value +
+                "' is not a number from 0 to 1e9 that can be told from 0; "
+                "write 0 if you mean it, else 1e-300 at least");
     for (const char *value : {"nan", "-1", "x", "1e10", "inf"})
       fails(std::string("--") + name + "=" + value,
             std::string("--") + name + ": '" + value +
                 "' is not a number from 0 to 1e9");
+  }
   fails("--step=3", "there is no option --step; did you mean --steps?");
   fails("--chek-gradients",
         "there is no option --chek-gradients; did you mean --check-gradients?");
@@ -773,6 +811,20 @@ TEST_F(RunToolSockets, FrozenBeforeTheRunIsNamedAndSlowIsNot) {
               1);
 }
 
+TEST_F(RunToolSockets, FrozenProcess0IsNamed) {
+  const std::string file = write(compile(2)) + " --model=none ";
+  start(0, 2, file);
+  ASSERT_TRUE(crew.waitUntil(
+      [&] { return std::filesystem::exists(path("meet")); }, 60));
+  crew.signal(0, SIGSTOP);
+  start(1, 2, file + "--rendezvous-timeout=1");
+  EXPECT_TRUE(crew.waitUntil([&] { return crew[1].code >= 0; }, 60));
+  crew.signal(0, SIGKILL);
+  EXPECT_TRUE(crew.waitForAll(60));
+  EXPECT_EQ(crew[1].code, 2);
+  expectFault("process 0 of 2 was not found within 1 s; what listens at ", 0);
+}
+
 TEST_F(RunToolSockets, KilledPeerIsNamedWithTheLastThatItHasDone) {
   const std::string file = write(compile(4));
   for (int p = 0; p < 4; ++p)
@@ -873,12 +925,17 @@ TEST_F(RunToolSockets, HangIsExplainedWithTheCycle) {
 
 TEST_F(RunToolSockets, WhoWaitsForOthersCanBeStopped) {
   const std::string file = write(compile(2));
-  for (int p : {0, 1}) {
-    start(p, 2, file + " --model=none");
-    crew.waitUntil([] { return false; }, 0.3);
-    crew.signal(p, SIGTERM);
+  const auto isThere = [&] { return std::filesystem::exists(path("meet")); };
+  for (int number : {SIGTERM, SIGINT}) {
+    start(0, 2, file + " --model=none");
+    EXPECT_TRUE(crew.waitUntil(isThere, 20));
+    crew.signal(crew.size() - 1, number);
     EXPECT_TRUE(crew.waitForAll(20));
+    EXPECT_FALSE(isThere());
   }
+  start(1, 2, file + " --model=none");
+  crew.waitUntil([] { return false; }, 0.3);
+  crew.signal(crew.size() - 1, SIGTERM);
   finish(1);
   expectFault("the run was stopped by its caller\n");
 }
@@ -1000,6 +1057,36 @@ TEST_F(RunTool, MpiProcessesMustHaveTheSameOptions) {
         " has --steps=4, but process 0 has --steps=3" + end);
   std::ofstream(path("other")) << contents(path("text")) << "!";
   fails(model + " --steps=3 --text=" + path("other"), " has --text with hash ");
+}
+
+TEST_F(RunToolSockets, MpiFrozenBeforeTheRunIsNamedAndSlowIsNot) {
+  // Process 1 waits for its program.
+  ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
+  const std::string tool = PENSTOCK_RUN " --backend=mpi --model=none "
+                                        "--rendezvous-timeout=2 ";
+  crew.start(
+      {"/bin/sh", "-c",
+       "exec " + onProcesses(1, tool + write(compile(2)) +
+                                    " : -n 1 sh -c 'echo $$ >" + path("pid") +
+                                    "; exec " + tool + path("fifo") + "'")});
+  // MPI has started when somebody reads there.
+  int fd = -1;
+  ASSERT_TRUE(crew.waitUntil(
+      [&] {
+        fd = open(path("fifo").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+        return fd >= 0;
+      },
+      60));
+  crew.waitUntil([] { return false; }, 4);
+  EXPECT_LT(crew[0].code, 0) << crew[0].output;
+  kill(std::stoi(contents(path("pid"))), SIGSTOP);
+  EXPECT_TRUE(crew.waitForAll(60));
+  close(fd);
+  EXPECT_EQ(crew[0].code, 1);
+  output = crew[0].output;
+  EXPECT_TRUE(says("penstock-run: rank 1 gives no sign of life while the "
+                   "others wait for it, for 2 s; its process is frozen or "
+                   "lost\n"));
 }
 
 TEST_F(RunTool, MpiHangEndsWithATimeout) {

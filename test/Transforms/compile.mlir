@@ -14,7 +14,7 @@
 // RUN: penstock-opt %s --pipe-compile="schedule={one_f_one_b<split_backward = true>} microbatches=3 transfer-queue=2" \
 // RUN:   --dump-pass-pipeline -o %t.3.mlir 2>&1 | FileCheck %s --check-prefix=PIPELINE
 // PIPELINE:      builtin.module(
-// PIPELINE-NEXT:   pipe-partition-layers{microbatches=3 ranks=-9223372036854775808 schedule={one_f_one_b<split_backward = true>}},
+// PIPELINE-NEXT:   pipe-partition-layers{microbatches=3 ranks= schedule={one_f_one_b<split_backward = true>}},
 // PIPELINE-NEXT:   pipe.schedule(
 // PIPELINE-NEXT:     pipe-generate-order{split-backward=false},
 // PIPELINE-NEXT:     pipe-verify,
@@ -23,8 +23,14 @@
 // PIPELINE-NEXT:     pipe-verify
 // PIPELINE-NEXT:   )
 // PIPELINE-NEXT: )
-// RUN: penstock-opt %s --pass-pipeline="builtin.module(pipe-partition-layers{microbatches=3 ranks=-9223372036854775808 schedule={one_f_one_b<split_backward = true>}},pipe.schedule(pipe-generate-order{split-backward=false},pipe-verify,pipe-insert-transfers{group=true placement=fastest},pipe-plan-buffers{transfer-queue=2},pipe-verify))" -o %t.4.mlir
+// RUN: penstock-opt %s --pass-pipeline="builtin.module(pipe-partition-layers{microbatches=3 ranks= schedule={one_f_one_b<split_backward = true>}},pipe.schedule(pipe-generate-order{split-backward=false},pipe-verify,pipe-insert-transfers{group=true placement=fastest},pipe-plan-buffers{transfer-queue=2},pipe-verify))" -o %t.4.mlir
 // RUN: diff %t.3.mlir %t.4.mlir
+
+// So do options that are not given.
+// RUN: penstock-opt %s --pipe-compile --dump-pass-pipeline -o %t.5.mlir 2>&1 | FileCheck %s --check-prefix=NOTHING
+// NOTHING: pipe-partition-layers{microbatches= ranks= schedule=},
+// RUN: penstock-opt %s --pass-pipeline="builtin.module(pipe-partition-layers{microbatches= ranks= schedule=},pipe.schedule(pipe-generate-order,pipe-insert-transfers,pipe-plan-buffers))" -o %t.6.mlir
+// RUN: diff %t.5.mlir %t.6.mlir
 
 // CHECK-LABEL: pipe.schedule @train
 // CHECK-SAME:    ranks(2) microbatches(2)

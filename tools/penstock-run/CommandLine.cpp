@@ -3,6 +3,7 @@
 #include "CommandLine.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <numeric>
@@ -72,9 +73,13 @@ void CommandLine::seconds(const char *name, double &value, const char *help) {
   add(name, "SECONDS", help, fallback.str(),
       [&value](const std::string &text) -> std::string {
         char *end = nullptr;
+        errno = 0;
         const double given = std::strtod(text.c_str(), &end);
         if (text.empty() || *end != 0 || !(given >= 0 && given <= 1e9))
           return "a number from 0 to 1e9";
+        if (errno == ERANGE)
+          return "a number from 0 to 1e9 that can be told from 0; write 0 if "
+                 "you mean it, else 1e-300 at least";
         value = given;
         return {};
       });

@@ -2,10 +2,10 @@
 
 #include "OutputFile.h"
 
+#include "penstock/Support/Temporary.h"
+
 #include <fstream>
 #include <iostream>
-
-#include <unistd.h>
 
 using namespace penstock;
 using namespace penstock::run;
@@ -34,8 +34,7 @@ Result<OutputFile> OutputFile::make(const std::string &what,
     if (error)
       return Failure{"cannot write the " + what + " to '" + path +
                      "': " + error.message() + "; name another file"};
-    file.temporary = file.target;
-    file.temporary.concat(".").concat(std::to_string(getpid())).concat(".tmp");
+    file.temporary = temporaryBeside(file.target);
     if (file.isWritable())
       return file;
   }

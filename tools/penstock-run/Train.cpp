@@ -138,11 +138,11 @@ static Fault load(const Options &options, const Job *job, Inputs &inputs) {
   const bool none = options.model == "none";
   if (none && options.checkGradients)
     return badInput("the model 'none' has no gradients to check");
-  if (options.text.empty() && !none)
-    return badInput("no text given; name a file to train on with --text=FILE");
   Result<Program> program = readProgramFile(options.file);
   if (!program)
     return badInput(program.message());
+  if (options.text.empty() && !none)
+    return badInput("no text given; name a file to train on with --text=FILE");
   inputs.program = std::move(*program);
   std::string &description = inputs.description;
   description = options.model;
@@ -156,7 +156,9 @@ static Fault load(const Options &options, const Job *job, Inputs &inputs) {
           ? makeGpuModel(description, options.text)
           : runtime::makeModel(description, options.text);
   if (!model)
-    return badInput(model.message());
+    return badInput(
+        model.message() +
+        (model.message().starts_with("unknown model ") ? ", none" : ""));
   inputs.model = std::move(*model);
   auto open = [&](const std::string &what, const std::string &path,
                   std::optional<OutputFile> &output) -> Fault {

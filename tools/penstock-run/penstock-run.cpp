@@ -36,7 +36,7 @@ static Fault startJob(const Options &options, std::unique_ptr<Job> &job) {
   if (!isMpi && where.empty())
     return {};
   Result<std::unique_ptr<Job>> started =
-      isMpi || where == "mpi" ? makeMpiJob()
+      isMpi || where == "mpi" ? makeMpiJob(options.rendezvous.timeout)
                               : makeSocketJob(options.rendezvous);
   if (!started)
     return badInput(started.message());
@@ -50,6 +50,10 @@ static int runJob(const Options &options) {
     Result<std::string> text = printModel(options.model, *options.printModel);
     if (!text)
       return finish(options, json, badInput(text.message()));
+    if (options.json) {
+      json.set("model", *text);
+      return finish(options, json, {});
+    }
     std::cout << *text << "\n";
     return Fine;
   }
@@ -61,6 +65,7 @@ static int runJob(const Options &options) {
     {
       // Others may be waited for. Nothing has begun yet that must be ended.
       std::stop_callback quit(stop, [&] {
+        leaveMeetings();
         std::_Exit(finish(options, json,
                           {Failed, std::string(name(ErrorKind::Aborted)),
                            "the run was stopped by its caller"}));

@@ -124,6 +124,10 @@ static void append(std::string &bytes, const std::vector<Stamps> &row) {
       append(bytes, time->load(kRelaxed));
 }
 
+static size_t bytesOf(const std::vector<Stamps> &row) {
+  return 3 * sizeof(int64_t) * row.size();
+}
+
 static void take(std::string_view &bytes, std::vector<Stamps> &row) {
   for (Stamps &stamps : row)
     for (auto *time : {&stamps.enqueued, &stamps.started, &stamps.ended})
@@ -142,13 +146,28 @@ std::string Recorder::pack(int32_t r) const {
   return bytes;
 }
 
-void Recorder::unpack(int32_t r, std::string_view bytes) {
+/// The step of a rank at the front of bytes that have `size` more; none if they
+/// are not such bytes.
+static std::optional<int64_t> takeStep(std::string_view &bytes, size_t size) {
+  if (bytes.size() != sizeof(int64_t) + size)
+    return std::nullopt;
+  const auto step = take<int64_t>(bytes);
+  return step < -1 ? std::nullopt : std::optional(step);
+}
+
+bool Recorder::unpack(int32_t r, std::string_view bytes) {
   Rank &rank = ranks[r];
-  rank.step.store(take<int64_t>(bytes));
+  const auto step =
+      takeStep(bytes, rank.rows.size() * bytesOf(rank.rows.front()) +
+                          rank.costs.size() * sizeof(Cost));
+  if (!step)
+    return false;
+  rank.step.store(*step);
   for (std::vector<Stamps> &row : rank.rows)
     take(bytes, row);
   for (Cost &cost : rank.costs)
     cost = take<Cost>(bytes);
+  return true;
 }
 
 std::string Recorder::packStep(int32_t r) const {
@@ -161,14 +180,11 @@ std::string Recorder::packStep(int32_t r) const {
 
 bool Recorder::unpackStep(int32_t r, std::string_view bytes) {
   Rank &rank = ranks[r];
-  if (bytes.size() !=
-      sizeof(int64_t) * (1 + 3 * program.ranks[r].instructions.size()))
+  const auto step = takeStep(bytes, bytesOf(rank.rows.front()));
+  if (!step)
     return false;
-  const auto step = take<int64_t>(bytes);
-  if (step < -1)
-    return false;
-  take(bytes, rank.rows[std::max<int64_t>(0, step) % numSteps]);
-  rank.step.store(step);
+  take(bytes, rank.rows[std::max<int64_t>(0, *step) % numSteps]);
+  rank.step.store(*step);
   return true;
 }
 

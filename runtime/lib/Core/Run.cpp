@@ -359,10 +359,12 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     std::vector<int64_t> numVoid(numRanks);
     auto runRank = [&](LocalRank &rank) {
       const int32_t r = rank.number;
+      watchdog.connecting.fetch_add(1);
       if (Error error = rank.transport->connect(hash)) {
         control.fail(std::move(error));
         return;
       }
+      watchdog.connecting.fetch_sub(1);
       std::vector<double> values(peers ? numValues : 0);
       for (int64_t step = 0; step < options.steps;
            step += !rank.executor->wasVoid()) {
@@ -445,7 +447,13 @@ RunReport runProgram(const Program &program, const ModelFactory &makeModel,
     if (all.empty())
       report.error = peers->lostPeer();
     for (size_t r = 0; r < all.size(); ++r)
-      recorder.unpack(static_cast<int32_t>(r), all[r]);
+      if (!recorder.unpack(static_cast<int32_t>(r), all[r]))
+        report.error = {ErrorKind::Mismatch,
+                        "rank " + std::to_string(r) +
+                            " has recorded other steps than this one; use the "
+                            "same build everywhere, and recorders of as many "
+                            "steps",
+                        {static_cast<int32_t>(r)}};
   }
   if (report.error)
     return report;

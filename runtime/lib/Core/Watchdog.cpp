@@ -247,6 +247,9 @@ void Watchdog::watch() {
       outstanding |= executor->stepping();
       working |= executor->working();
     }
+    // Who is silent will not come, so that others wait for it.
+    if (connecting.load() > 0 && others.silentRanks)
+      outstanding |= !others.silentRanks(timeout / 4).empty();
     const Clock::duration now = awake.at(Clock::now());
     if (progress != lastProgress || !outstanding || hostAtWork.load() > 0)
       lastEnd = lastAlive = now;

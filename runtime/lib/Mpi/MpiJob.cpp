@@ -14,10 +14,13 @@ namespace {
 
 /// A message is its stream and its bytes. A thread looks for those of others
 /// and sees to it that the own ones leave. Ends MPI when it ends.
+///
+/// It needs no communicator of its own: to make one is to meet all others
+/// without knowing who is missing.
 class MpiMessenger final : public Messenger {
 public:
-  MpiMessenger(MPI_Comm comm, int size, int number)
-      : Messenger(size, number), comm(comm), thread([this] { hearAll(); }) {}
+  MpiMessenger(int size, int number)
+      : Messenger(size, number), thread([this] { hearAll(); }) {}
   ~MpiMessenger() override {
     stopping = true;
     thread.join();
@@ -34,7 +37,7 @@ private:
   void hearAll();
   bool hearOne();
 
-  const MPI_Comm comm;
+  const MPI_Comm comm = MPI_COMM_WORLD;
   std::list<Sent> sent; ///< not gone yet; under the lock of MPI
   std::atomic<bool> stopping = false;
   std::thread thread;
@@ -94,13 +97,16 @@ void MpiMessenger::hearAll() {
 
 class MpiJob final : public MessageJob {
 public:
-  explicit MpiJob(std::unique_ptr<Messenger> messenger)
-      : MessageJob(std::move(messenger)) {
+  MpiJob(std::unique_ptr<Messenger> owned, double timeout)
+      : MessageJob(std::move(owned)) {
+    messenger().longestSilence = std::max(timeout, 1.0);
     findNeighbours();
   }
   ~MpiJob() override {
-    // Nobody leaves before all that was sent has been heard.
-    (void)gather("", std::numeric_limits<double>::infinity());
+    // Nobody leaves before all that was sent has been heard; and MPI_Finalize
+    // would wait for who is frozen without a limit.
+    if (gather("", std::numeric_limits<double>::infinity()).empty())
+      fail(1, lostPeer());
   }
   std::string describe() const override {
     return "process " + std::to_string(number()) + " of " +
@@ -112,11 +118,8 @@ public:
   Result<std::unique_ptr<Backend>> makeBackend(int32_t numRanks) override {
     if (Status status = checkRanks(numRanks); !status)
       return status.failure();
-    MPI_Comm base;
-    if (Error error = copyComm(MPI_COMM_WORLD, {}, base))
-      return Failure{error.message};
-    return makeProcessBackend([base, rank = number()](Meetings &meetings) {
-      return std::make_unique<MpiTransport>(base, rank, meetings);
+    return makeProcessBackend([rank = number()](Meetings &meetings) {
+      return std::make_unique<MpiTransport>(rank, meetings);
     });
   }
   bool endsTogether() const override { return true; }
@@ -128,23 +131,19 @@ public:
 
 } // namespace
 
-Result<std::unique_ptr<Job>> makeMpiJob() {
+Result<std::unique_ptr<Job>> makeMpiJob(double timeout) {
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) !=
           MPI_SUCCESS ||
       provided < MPI_THREAD_SERIALIZED)
     return Failure{"this MPI cannot be called from several threads in turns "
                    "(MPI_THREAD_SERIALIZED); use one that can"};
-  // It is asked for errors without a communicator too.
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   int size = 0, number = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_rank(MPI_COMM_WORLD, &number);
-  MPI_Comm comm;
-  if (Error error = copyComm(MPI_COMM_WORLD, {}, comm))
-    return Failure{error.message};
   return std::unique_ptr<Job>(std::make_unique<MpiJob>(
-      std::make_unique<MpiMessenger>(comm, size, number)));
+      std::make_unique<MpiMessenger>(size, number), timeout));
 }
 
 } // namespace penstock::runtime

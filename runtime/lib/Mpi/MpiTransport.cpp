@@ -33,7 +33,7 @@ Error MpiTransport::join(std::span<const uint16_t> comms,
             "the program has " + std::to_string(numChannels) +
                 " different collectives, more than MPI has tags for"};
   for (uint16_t comm : comms)
-    if (Error error = copyComm(base, {&aborted}, copies[comm]))
+    if (Error error = copyComm({&aborted}, copies[comm]))
       return error;
   return {};
 }

@@ -17,10 +17,10 @@ namespace penstock::runtime {
 
 class MpiTransport final : public ExchangeTransport {
 public:
-  /// `base` has one process for each rank. A communicator of the program gets
-  /// a copy of it when the ranks connect.
-  MpiTransport(MPI_Comm base, int32_t rank, Meetings &meetings)
-      : ExchangeTransport(rank, meetings), base(base) {}
+  /// A communicator of the program gets a copy of MPI_COMM_WORLD when the ranks
+  /// connect.
+  MpiTransport(int32_t rank, Meetings &meetings)
+      : ExchangeTransport(rank, meetings) {}
 
 private:
   Error join(std::span<const uint16_t> comms, uint32_t numChannels) override;
@@ -28,7 +28,6 @@ private:
   makeExchange(uint16_t comm, std::vector<Message> messages) override;
   Status checkBytes(int64_t bytes) const override;
 
-  const MPI_Comm base;
   std::map<uint16_t, MPI_Comm> copies; ///< of the program's communicators
 };
 

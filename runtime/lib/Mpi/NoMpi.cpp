@@ -4,7 +4,7 @@
 
 namespace penstock::runtime {
 
-Result<std::unique_ptr<Job>> makeMpiJob() {
+Result<std::unique_ptr<Job>> makeMpiJob(double) {
   return Failure{"back end 'mpi' is not built in; install libopenmpi-dev and "
                  "configure with -DPENSTOCK_ENABLE_MPI=ON"};
 }

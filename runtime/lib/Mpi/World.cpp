@@ -36,11 +36,11 @@ Error waitAll(std::span<MPI_Request> requests, const Patience &patience) {
   }
 }
 
-Error copyComm(MPI_Comm comm, const Patience &patience, MPI_Comm &copy) {
+Error copyComm(const Patience &patience, MPI_Comm &copy) {
   MPI_Request request = MPI_REQUEST_NULL;
   {
     std::lock_guard lock(mpiMutex());
-    if (Error error = mpiError(MPI_Comm_idup(comm, &copy, &request)))
+    if (Error error = mpiError(MPI_Comm_idup(MPI_COMM_WORLD, &copy, &request)))
       return error;
   }
   if (Error error = waitAll({&request, 1}, patience))

@@ -32,10 +32,10 @@ Error mpiError(int code);
 /// does. Without the lock.
 Error waitAll(std::span<MPI_Request> requests, const Patience &patience);
 
-/// Makes a communicator with the processes of another one, whose errors return;
-/// waits for those processes. It lives until MPI_Finalize: to free it would be
-/// to meet them again, and after a failure they need not come.
-Error copyComm(MPI_Comm comm, const Patience &patience, MPI_Comm &copy);
+/// Makes a communicator with all processes, whose errors return; waits for
+/// them. It lives until MPI_Finalize: to free it would be to meet them again,
+/// and after a failure they need not come.
+Error copyComm(const Patience &patience, MPI_Comm &copy);
 
 } // namespace penstock::runtime
 

@@ -3,7 +3,7 @@
 #include "Rendezvous.h"
 
 #include "penstock/Program/Text.h"
-#include "penstock/Support/Hash.h"
+#include "penstock/Support/Temporary.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -12,11 +12,15 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <mutex>
 #include <random>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -31,23 +35,26 @@ using namespace std::chrono_literals;
 
 namespace {
 constexpr char kMagic[9] = "penstock";
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 
 /// What who comes says first, in the byte order of all machines that matter.
 struct Hello {
   char magic[8];
-  uint32_t version, size, number;
-  uint16_t port; ///< where it listens itself
+  uint32_t version, size, number; ///< so far alike in all versions
+  uint16_t port;                  ///< where it listens itself
   uint16_t unused;
   uint64_t token; ///< of the run
+  uint32_t pid, unused2;
 };
-static_assert(sizeof(Hello) == 32 &&
+static_assert(sizeof(Hello) == 40 &&
               std::endian::native == std::endian::little);
+constexpr size_t kAlikeBytes = offsetof(Hello, port);
 
 enum class Answer : uint32_t {
   Welcome,  ///< the addresses of processes 1, 2, ..., a line each
   Refused,  ///< why
   OtherRun, ///< not of this run
+  Waits,    ///< for others: a sign of life, and another answer follows
 };
 /// What process 0 answers; `length` bytes of text follow.
 struct Reply {
@@ -62,8 +69,12 @@ constexpr uint32_t kMaxText = 1 << 24;
 /// How long a visitor may take to say who he is.
 constexpr auto kHelloTime = 5s;
 /// How long an answer of process 0 may take beyond the time limit, which it
-/// tells when the others' has just passed.
+/// tells when the others' has just passed; if it lives.
 constexpr auto kGrace = 2s;
+/// How often process 0 says that it lives, and how long it may keep silent.
+constexpr auto kSignTime = 200ms, kSilentTime = 4 * kSignTime;
+/// How long another process 0 may take to answer.
+constexpr auto kRivalTime = 1s;
 /// How long the processes may take to connect to each other once all are there.
 constexpr auto kConnectTime = 15s;
 constexpr size_t kMaxVisitors = 256;
@@ -78,9 +89,15 @@ static uint64_t hashOf(std::string_view text) {
 
 static std::string packHello(const Place &place, uint64_t token,
                              uint16_t port) {
-  Hello hello = {
-      {}, kVersion, uint32_t(place.size), uint32_t(place.number), port,
-      0,  token};
+  Hello hello = {{},
+                 kVersion,
+                 uint32_t(place.size),
+                 uint32_t(place.number),
+                 port,
+                 0,
+                 token,
+                 uint32_t(getpid()),
+                 0};
   std::memcpy(hello.magic, kMagic, 8);
   return {reinterpret_cast<const char *>(&hello), sizeof(hello)};
 }
@@ -93,6 +110,23 @@ static Status answer(const Socket &socket, Answer answer,
   return socket.write(
       std::string(reinterpret_cast<const char *>(&reply), sizeof(reply)) + text,
       Clock::now() + 1s);
+}
+
+/// This process, so that it can be found.
+static std::string ownName() {
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  return "pid " + std::to_string(getpid()) + " on " + host;
+}
+
+/// `one` and `other` say who they are.
+static std::string describeTwins(uint32_t number, int32_t size,
+                                 const std::string &one,
+                                 const std::string &other) {
+  return "two processes say that they are process " + std::to_string(number) +
+         " of " + std::to_string(size) + ", " + one + " and " + other +
+         "; give each its own --rank, and each run its own --run-id and "
+         "--rendezvous";
 }
 
 /// Bytes of a stranger, fit to be shown.
@@ -120,10 +154,12 @@ public:
   Reception(const Socket &listener, const Place &place, uint64_t token,
             int32_t first)
       : listener(listener), place(place), token(token), first(first),
-        guests(place.size), ports(place.size) {}
+        guests(place.size), names(place.size), ports(place.size) {}
 
-  /// Until all are there. A failure is told to those that are.
-  Status receive(Deadline deadline, double timeout);
+  /// Until all are there. A failure is told to those that are; `check` says
+  /// now and then whether there is one.
+  Status receive(Deadline deadline, double timeout,
+                 const std::function<Status()> &check = success);
 
   std::vector<Socket> &arrived() { return guests; }
   uint16_t portOf(int32_t process) const { return ports[process]; }
@@ -132,13 +168,14 @@ private:
   struct Visitor {
     Socket socket;
     Deadline deadline;
-    char bytes[sizeof(Hello)];
+    char bytes[sizeof(Hello)] = {};
     size_t size = 0;
   };
 
   bool allAreThere() const;
   Status fail(const std::string &message);
   void refuse(const Visitor &visitor, const std::string &why);
+  void sayThatItWaits(Deadline &next);
   bool listenTo(Visitor &visitor, Status &status);
   Status judge(Visitor &visitor);
   std::string describeMissing(double timeout) const;
@@ -147,7 +184,9 @@ private:
   const Place &place;
   const uint64_t token;
   const int32_t first;
+  Deadline nextSign = Clock::now();
   std::vector<Socket> guests;
+  std::vector<std::string> names; ///< of the guests
   std::vector<uint16_t> ports;
   std::vector<Visitor> visitors;
   size_t numRefused = 0;
@@ -196,12 +235,29 @@ std::string Reception::describeMissing(double timeout) const {
   return text;
 }
 
-Status Reception::receive(Deadline deadline, double timeout) {
+/// To the guests of process 0, which wait for its answer.
+void Reception::sayThatItWaits(Deadline &next) {
+  if (place.number != 0)
+    return;
+  if (Clock::now() >= nextSign) {
+    for (const Socket &guest : guests)
+      if (guest)
+        (void)answer(guest, Answer::Waits, "");
+    nextSign = Clock::now() + kSignTime;
+  }
+  next = std::min(next, nextSign);
+}
+
+Status Reception::receive(Deadline deadline, double timeout,
+                          const std::function<Status()> &check) {
   while (!allAreThere()) {
     if (Clock::now() >= deadline)
       return fail(describeMissing(timeout));
+    if (Status status = check(); !status)
+      return fail(status.message());
     std::vector<pollfd> entries = {{listener.descriptor(), POLLIN, 0}};
     Deadline next = deadline;
+    sayThatItWaits(next);
     for (const Visitor &visitor : visitors) {
       entries.push_back({visitor.socket.descriptor(), POLLIN, 0});
       next = std::min(next, visitor.deadline);
@@ -231,7 +287,7 @@ Status Reception::receive(Deadline deadline, double timeout) {
       while (Socket socket = listener.accept()) {
         if (visitors.size() >= kMaxVisitors)
           visitors.erase(visitors.begin());
-        visitors.push_back({std::move(socket), Clock::now() + kHelloTime, {}});
+        visitors.push_back({std::move(socket), Clock::now() + kHelloTime});
       }
   }
   return success();
@@ -254,7 +310,11 @@ bool Reception::listenTo(Visitor &visitor, Status &status) {
                         " and is no penstock-run");
     return false;
   }
-  if (visitor.size < sizeof(Hello))
+  // Another version may say less.
+  uint32_t version = 0;
+  std::memcpy(&version, visitor.bytes + offsetof(Hello, version),
+              sizeof(version));
+  if (visitor.size < (version == kVersion ? sizeof(Hello) : kAlikeBytes))
     return true;
   status = judge(visitor);
   return false;
@@ -292,13 +352,17 @@ Status Reception::judge(Visitor &visitor) {
         (hello.size == 1 ? " process" : " processes") + ", but process " +
         std::to_string(place.number) + " that it has " +
         std::to_string(place.size) + "; start all with the same --world-size");
+  const std::string visitorName = "pid " + std::to_string(hello.pid) + " at " +
+                                  visitor.socket.peerAddress().host;
   if (hello.number < uint32_t(first) || hello.number >= uint32_t(place.size) ||
       guests[hello.number])
-    return failBoth("two processes say that they are " + name + " of " +
-                    std::to_string(place.size) + ", the second one from " +
-                    visitor.socket.peerAddress().str() +
-                    "; give each its own --rank, and each run its own "
-                    "--run-id");
+    return failBoth(
+        describeTwins(hello.number, place.size,
+                      hello.number == uint32_t(place.number) ? ownName()
+                      : hello.number < names.size() ? names[hello.number]
+                                                    : "another one",
+                      visitorName));
+  names[hello.number] = visitorName;
   guests[hello.number] = std::move(visitor.socket);
   ports[hello.number] = hello.port;
   return success();
@@ -308,80 +372,174 @@ Status Reception::judge(Visitor &visitor) {
 // The file
 //===----------------------------------------------------------------------===//
 
-/// The first line of a rendezvous file; its address and a number that no other
-/// run has follow, a line each.
+/// The first line of a rendezvous file; its address, a number that no other run
+/// has, and who has written it follow, a line each.
 static constexpr char kFileMark[] = "penstock-rendezvous 1";
 
 namespace {
 struct FileContents {
   Address address;
-  std::string nonce;
+  std::string nonce, writer;
 };
 
 /// The file of process 0; it goes with this object.
 class RendezvousFile {
 public:
-  RendezvousFile() = default;
+  explicit RendezvousFile(const Place &place) : place(place) {}
   RendezvousFile(const RendezvousFile &) = delete;
   ~RendezvousFile();
-  Status write(const std::string &path, const FileContents &contents);
+  /// Fails where another process 0 waits at the same path.
+  Status write(const FileContents &contents);
+  /// Fails when the others cannot find it any more.
+  Status check();
+  /// Removes it, unless it is another process's.
+  void remove();
 
 private:
-  std::string path, nonce;
+  const Place &place;
+  std::string nonce; ///< empty: there is no file
+  Deadline seen;
+};
+
+/// The files of this process.
+struct OwnFiles {
+  std::mutex mutex; ///< of all
+  std::set<RendezvousFile *> present;
+  bool ending = false;
 };
 } // namespace
+
+static OwnFiles &ownFiles() {
+  static OwnFiles files;
+  return files;
+}
 
 /// Fails with what is wrong with the file, in words that fit behind its name.
 static Result<FileContents> readFile(const std::string &path) {
   std::ifstream in(path);
   if (!in)
     return Failure{"is not there"};
-  std::string mark, address, nonce;
+  std::string mark, address, nonce, writer;
   char line[512];
-  for (std::string *text : {&mark, &address, &nonce})
+  for (std::string *text : {&mark, &address, &nonce, &writer})
     if (in.getline(line, sizeof(line)))
       *text = line;
   Result<Address> parsed = parseAddress(address);
   if (mark != kFileMark || !parsed || nonce.empty())
     return Failure{"is no rendezvous file of penstock-run"};
-  return FileContents{*parsed, nonce};
+  return FileContents{*parsed, nonce, writer};
 }
 
-Status RendezvousFile::write(const std::string &target,
-                             const FileContents &contents) {
+/// The hash of the run whose file this is.
+static uint64_t tokenOf(const Place &place, const std::string &nonce) {
+  return hashOf(place.runId + "\n" + nonce);
+}
+
+/// Tells the process 0 that has written this, if it is of the same run and
+/// waits still, that there are two. Returns what it makes of that; empty: there
+/// is none.
+static std::string askRival(const Place &place, const FileContents &contents) {
+  const Deadline end = Clock::now() + kRivalTime;
+  Result<Socket> socket = connectTo(contents.address, end);
+  if (!socket ||
+      !socket->write(packHello(place, tokenOf(place, contents.nonce), 0), end))
+    return {};
+  Reply reply;
+  std::string text;
+  if (!socket->read({reinterpret_cast<char *>(&reply), sizeof(reply)}, end) ||
+      std::memcmp(reply.magic, kMagic, 8) || reply.answer != Answer::Refused ||
+      reply.length > kMaxText)
+    return {};
+  text.resize(reply.length);
+  return socket->read(text, end) ? text : std::string();
+}
+
+Status RendezvousFile::write(const FileContents &contents) {
+  const std::string &target = place.path;
   std::error_code error;
-  if (std::filesystem::exists(target, error) && !readFile(target))
-    return Failure{"'" + target +
-                   "' exists and is no rendezvous file of penstock-run; name "
-                   "another path"};
-  const std::string temporary = target + "." + std::to_string(getpid());
+  if (std::filesystem::exists(target, error)) {
+    const Result<FileContents> old = readFile(target);
+    if (!old && std::filesystem::exists(target, error))
+      return Failure{"'" + target +
+                     "' exists and is no rendezvous file of penstock-run; name "
+                     "another path"};
+    if (const std::string twins = old ? askRival(place, *old) : "";
+        !twins.empty())
+      return Failure{twins};
+  }
+  std::lock_guard lock(ownFiles().mutex);
+  const std::filesystem::path temporary = temporaryBeside(target);
   std::ofstream out(temporary);
   out << kFileMark << '\n'
       << contents.address.str() << '\n'
-      << contents.nonce << '\n';
+      << contents.nonce << '\n'
+      << contents.writer << '\n';
   out.close();
-  if (out)
+  if (out && !ownFiles().ending)
     std::filesystem::rename(temporary, target, error);
-  if (!out || error) {
+  if (!out || error || ownFiles().ending) {
     std::error_code ignored;
     std::filesystem::remove(temporary, ignored);
     return Failure{"cannot write '" + target +
                    "'; name a path in a directory that exists, on a file "
                    "system that all processes share"};
   }
-  path = target;
   nonce = contents.nonce;
+  seen = Clock::now();
+  ownFiles().present.insert(this);
   return success();
 }
 
-RendezvousFile::~RendezvousFile() {
-  if (path.empty())
+Status RendezvousFile::check() {
+  std::string own;
+  {
+    std::lock_guard lock(ownFiles().mutex);
+    own = nonce;
+  }
+  if (own.empty())
+    return success();
+  const Result<FileContents> contents = readFile(place.path);
+  if (contents && contents->nonce == own)
+    seen = Clock::now();
+  else if (contents) {
+    const std::string twins = askRival(place, *contents);
+    return Failure{twins.empty() ? describeTwins(0, place.size, ownName(),
+                                                 contents->writer.empty()
+                                                     ? "another one"
+                                                     : contents->writer)
+                                 : twins};
+  } else if (Clock::now() - seen > kRivalTime)
+    return Failure{"'" + place.path +
+                   "', by which the others find process 0 (" + ownName() +
+                   "), " + contents.message() +
+                   " any more; has another process 0 been there, or has "
+                   "somebody removed it?"};
+  return success();
+}
+
+void RendezvousFile::remove() {
+  if (nonce.empty())
     return;
   // A later run may have taken the place.
-  if (auto contents = readFile(path); contents && contents->nonce == nonce) {
+  if (auto contents = readFile(place.path);
+      contents && contents->nonce == nonce) {
     std::error_code ignored;
-    std::filesystem::remove(path, ignored);
+    std::filesystem::remove(place.path, ignored);
   }
+  nonce.clear();
+}
+
+RendezvousFile::~RendezvousFile() {
+  std::lock_guard lock(ownFiles().mutex);
+  ownFiles().present.erase(this);
+  remove();
+}
+
+void leaveMeetings() {
+  std::lock_guard lock(ownFiles().mutex);
+  ownFiles().ending = true;
+  for (RendezvousFile *file : ownFiles().present)
+    file->remove();
 }
 
 //===----------------------------------------------------------------------===//
@@ -400,18 +558,20 @@ static Result<Connections> receiveAll(const Place &place,
         "; give an address of the machine of process 0, and a port that is "
         "free"};
   uint64_t token = hashOf(place.runId);
-  RendezvousFile file;
+  RendezvousFile file(place);
   if (!place.path.empty()) {
     std::random_device random;
-    FileContents contents;
-    contents.address = listener->ownAddress();
-    contents.nonce = std::to_string((uint64_t(random()) << 32) | random());
-    if (Status status = file.write(place.path, contents); !status)
+    const std::string nonce =
+        std::to_string((uint64_t(random()) << 32) | random());
+    if (Status status = file.write({listener->ownAddress(), nonce, ownName()});
+        !status)
       return status.failure();
-    token = hashOf(place.runId + "\n" + contents.nonce);
+    token = tokenOf(place, nonce);
   }
   Reception reception(*listener, place, token, 1);
-  if (Status status = reception.receive(deadline, timeout); !status)
+  if (Status status =
+          reception.receive(deadline, timeout, [&] { return file.check(); });
+      !status)
     return status.failure();
   Connections result;
   result.sockets = std::move(reception.arrived());
@@ -473,7 +633,7 @@ Result<bool> Visit::tryOnce() {
     }
     target = contents->address;
     nonce = contents->nonce;
-    token = hashOf(place.runId + "\n" + nonce);
+    token = tokenOf(place, nonce);
   }
   const auto describe = [&](const std::string &what) {
     return "process 0 does not answer at " + target.str() + " (" + place.where +
@@ -510,41 +670,57 @@ Result<bool> Visit::readReply() {
     return Failure{message};
   };
   const std::string at = target.str() + " (" + place.where + ")";
+  // Process 0 answers when all are there, and until then says that it waits.
   Reply reply;
   char *bytes = reinterpret_cast<char *>(&reply);
-  const Deadline last = deadline + kGrace;
-  // Process 0 answers when all are there. Meanwhile the file may turn out to be
-  // an old one.
-  while (!place.path.empty() &&
-         !first.waitToRead(std::min(last, Clock::now() + 200ms)) &&
-         Clock::now() < last)
-    if (auto contents = readFile(place.path);
-        contents && contents->nonce != nonce)
-      return fail("'" + place.path + "' was an old one");
-  // Before all of it: what is no penstock-run may send less.
-  Status status = first.read({bytes, 8}, last);
-  if (status && std::memcmp(reply.magic, kMagic, 8))
-    return fail("what listens at " + at + " says " + shown({bytes, 8}) +
-                " and is no process 0 of penstock-run; use another port");
-  if (status)
-    status = first.read({bytes + 8, sizeof(reply) - 8}, last);
-  if (status && reply.version != kVersion)
-    return fail("process 0 at " + at + " speaks version " +
-                std::to_string(reply.version) +
-                " of the protocol, this process version " +
-                std::to_string(kVersion) + "; use the same build everywhere");
-  if (status && reply.length > kMaxText)
-    status = Failure{"its answer is too long"};
-  if (status) {
-    table.resize(reply.length);
-    status = first.read(table, last);
-  }
-  if (!status)
-    return fail("what listens at " + at +
-                " does not answer as a process 0 of penstock-run does: " +
-                status.message() +
-                "; has process 0 ended, or is it another "
-                "program?");
+  Deadline last = deadline, lastSign = {};
+  do {
+    // Meanwhile the file may turn out to be an old one.
+    while (!first.waitToRead(std::min(last, Clock::now() + kSignTime)) &&
+           Clock::now() < last)
+      if (auto contents = readFile(place.path);
+          contents && contents->nonce != nonce)
+        return fail("'" + place.path + "' was an old one");
+    // Before all of it: what is no penstock-run may send less.
+    Status status = first.read({bytes, 8}, last);
+    if (status && std::memcmp(reply.magic, kMagic, 8))
+      return fail("what listens at " + at + " says " + shown({bytes, 8}) +
+                  " and is no process 0 of penstock-run; use another port");
+    if (status)
+      status = first.read({bytes + 8, sizeof(reply) - 8}, last);
+    if (status && reply.version != kVersion)
+      return fail("process 0 at " + at + " speaks version " +
+                  std::to_string(reply.version) +
+                  " of the protocol, this process version " +
+                  std::to_string(kVersion) + "; use the same build everywhere");
+    if (status && reply.length > kMaxText)
+      status = Failure{"its answer is too long"};
+    if (status) {
+      table.resize(reply.length);
+      status = first.read(table, last);
+    }
+    const auto now = Clock::now();
+    if (!status && now >= last && lastSign != Deadline()) {
+      const bool lives = now - lastSign < kSilentTime;
+      return Failure{"process 0 of " + std::to_string(place.size) + " at " +
+                     at +
+                     (lives ? " still waits for others after "
+                            : " gives no sign of life while the others wait "
+                              "for it, after ") +
+                     formatSeconds(timeout) +
+                     (lives ? "; look for what they say themselves, or give "
+                              "more time with --rendezvous-timeout"
+                            : "; its process is frozen or lost")};
+    }
+    if (!status)
+      return fail("what listens at " + at +
+                  " does not answer as a process 0 of penstock-run does: " +
+                  status.message() +
+                  "; has process 0 ended, is it frozen, or is it another "
+                  "program?");
+    lastSign = now;
+    last = std::min(deadline + kGrace, std::max(deadline, now + kSilentTime));
+  } while (reply.answer == Answer::Waits);
   switch (reply.answer) {
   case Answer::Welcome:
     return true;

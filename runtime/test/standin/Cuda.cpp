@@ -131,40 +131,30 @@ static std::vector<OpRef> opsOf(World &world, CUstream_st *stream) {
   return stream->last ? std::vector<OpRef>{stream->last} : std::vector<OpRef>{};
 }
 
+/// The functions that make a stream.
+static cudaError_t createStream(const char *function, cudaStream_t *stream,
+                                unsigned flags = 0, int priority = 0) {
+  return cuda(function, [&](World &world, Lock &, Thread &t) {
+    if (!stream || (flags & ~cudaStreamNonBlocking))
+      return cudaErrorInvalidValue;
+    if (cudaError_t broken = world.devices[t.device].broken)
+      return broken;
+    *stream = makeStream(world, t.device, flags, priority);
+    return cudaSuccess;
+  });
+}
+
 extern "C" {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
                                          int priority) {
-  return cuda("cudaStreamCreateWithPriority",
-              [&](World &world, Lock &, Thread &t) {
-                if (!stream || (flags & ~cudaStreamNonBlocking))
-                  return cudaErrorInvalidValue;
-                if (cudaError_t broken = world.devices[t.device].broken)
-                  return broken;
-                *stream = makeStream(world, t.device, flags, priority);
-                return cudaSuccess;
-              });
+  return createStream("cudaStreamCreateWithPriority", stream, flags, priority);
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
-  return cuda("cudaStreamCreateWithFlags",
-              [&](World &world, Lock &, Thread &t) {
-                if (!stream || (flags & ~cudaStreamNonBlocking))
-                  return cudaErrorInvalidValue;
-                if (cudaError_t broken = world.devices[t.device].broken)
-                  return broken;
-                *stream = makeStream(world, t.device, flags, 0);
-                return cudaSuccess;
-              });
+  return createStream("cudaStreamCreateWithFlags", stream, flags);
 }
 cudaError_t cudaStreamCreate(cudaStream_t *stream) {
-  return cuda("cudaStreamCreate", [&](World &world, Lock &, Thread &t) {
-    if (!stream)
-      return cudaErrorInvalidValue;
-    if (cudaError_t broken = world.devices[t.device].broken)
-      return broken;
-    *stream = makeStream(world, t.device, 0, 0);
-    return cudaSuccess;
-  });
+  return createStream("cudaStreamCreate", stream);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cuda(

@@ -1101,10 +1101,7 @@ ncclResult_t ncclAllReduce(const void *send, void *receive, size_t count,
                      .receive = receive,
                      .count = count,
                      .type = type,
-                     .op = op,
-                     .root = 0,
-                     .ranks = {},
-                     .key = {}},
+                     .op = op},
                     stream);
 }
 ncclResult_t ncclReduce(const void *send, void *receive, size_t count,
@@ -1118,9 +1115,7 @@ ncclResult_t ncclReduce(const void *send, void *receive, size_t count,
                      .count = count,
                      .type = type,
                      .op = op,
-                     .root = root,
-                     .ranks = {},
-                     .key = {}},
+                     .root = root},
                     stream);
 }
 ncclResult_t ncclBroadcast(const void *send, void *receive, size_t count,
@@ -1133,10 +1128,7 @@ ncclResult_t ncclBroadcast(const void *send, void *receive, size_t count,
                      .receive = receive,
                      .count = count,
                      .type = type,
-                     .op = ncclSum,
-                     .root = root,
-                     .ranks = {},
-                     .key = {}},
+                     .root = root},
                     stream);
 }
 ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type,
@@ -1152,11 +1144,7 @@ ncclResult_t ncclAllGather(const void *send, void *receive, size_t count,
                      .send = send,
                      .receive = receive,
                      .count = count,
-                     .type = type,
-                     .op = ncclSum,
-                     .root = 0,
-                     .ranks = {},
-                     .key = {}},
+                     .type = type},
                     stream);
 }
 ncclResult_t ncclReduceScatter(const void *send, void *receive, size_t count,
@@ -1169,10 +1157,7 @@ ncclResult_t ncclReduceScatter(const void *send, void *receive, size_t count,
                      .receive = receive,
                      .count = count,
                      .type = type,
-                     .op = op,
-                     .root = 0,
-                     .ranks = {},
-                     .key = {}},
+                     .op = op},
                     stream);
 }
 ncclResult_t ncclAlltoAll(const void *send, void *receive, size_t count,
@@ -1184,11 +1169,7 @@ ncclResult_t ncclAlltoAll(const void *send, void *receive, size_t count,
                      .send = send,
                      .receive = receive,
                      .count = count,
-                     .type = type,
-                     .op = ncclSum,
-                     .root = 0,
-                     .ranks = {},
-                     .key = {}},
+                     .type = type},
                     stream);
 }
 ncclResult_t ncclGather(const void *send, void *receive, size_t count,
@@ -1201,10 +1182,7 @@ ncclResult_t ncclGather(const void *send, void *receive, size_t count,
                      .receive = receive,
                      .count = count,
                      .type = type,
-                     .op = ncclSum,
-                     .root = root,
-                     .ranks = {},
-                     .key = {}},
+                     .root = root},
                     stream);
 }
 ncclResult_t ncclScatter(const void *send, void *receive, size_t count,
@@ -1217,10 +1195,7 @@ ncclResult_t ncclScatter(const void *send, void *receive, size_t count,
                      .receive = receive,
                      .count = count,
                      .type = type,
-                     .op = ncclSum,
-                     .root = root,
-                     .ranks = {},
-                     .key = {}},
+                     .root = root},
                     stream);
 }
 
@@ -1597,6 +1572,17 @@ static ncclResult_t endSplits(World &world, Lock &lock,
             : refuse(ncclInternalError, "not all ranks have split");
 }
 
+/// Tells a number of a communicator.
+static ncclResult_t ask(const char *function, ncclComm *comm,
+                        int ncclComm::*number, int *result) {
+  return nccl(function, [&](World &world, Lock &, Thread &) {
+    if (!isKnown(world, comm) || !result)
+      return refuse(ncclInvalidArgument, "not a communicator");
+    *result = comm->*number;
+    return ncclSuccess;
+  });
+}
+
 extern "C" {
 
 ncclResult_t ncclGetVersion(int *version) {
@@ -1830,28 +1816,13 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
       kLooks);
 }
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
-  return nccl("ncclCommCount", [&](World &world, Lock &, Thread &) {
-    if (!isKnown(world, comm) || !count)
-      return refuse(ncclInvalidArgument, "not a communicator");
-    *count = comm->size;
-    return ncclSuccess;
-  });
+  return ask("ncclCommCount", comm, &ncclComm::size, count);
 }
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {
-  return nccl("ncclCommUserRank", [&](World &world, Lock &, Thread &) {
-    if (!isKnown(world, comm) || !rank)
-      return refuse(ncclInvalidArgument, "not a communicator");
-    *rank = comm->rank;
-    return ncclSuccess;
-  });
+  return ask("ncclCommUserRank", comm, &ncclComm::rank, rank);
 }
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device) {
-  return nccl("ncclCommCuDevice", [&](World &world, Lock &, Thread &) {
-    if (!isKnown(world, comm) || !device)
-      return refuse(ncclInvalidArgument, "not a communicator");
-    *device = comm->device;
-    return ncclSuccess;
-  });
+  return ask("ncclCommCuDevice", comm, &ncclComm::device, device);
 }
 
 //===----------------------------------------------------------------------===//

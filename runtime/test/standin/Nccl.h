@@ -56,8 +56,8 @@ struct Collective {
   ncclDataType_t type = ncclInt8;
   ncclRedOp_t op = ncclSum;
   int root = 0;
-  std::vector<int> ranks; ///< that take part
-  std::string key;        ///< what must agree, and how often it was before
+  std::vector<int> ranks = {}; ///< that take part
+  std::string key = {};        ///< what must agree, and how often it was before
   bool done = false;
 };
 

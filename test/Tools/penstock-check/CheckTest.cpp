@@ -350,8 +350,10 @@ TEST_F(CheckTest, NotReadable) {
   EXPECT_EQ(check(path("text.psp") + " --json"), 2);
   EXPECT_EQ(Json::parse(out), (Json{{"error", err.substr(0, err.size() - 1)}}));
   EXPECT_EQ(err, path("text.psp") +
-                     ": the program file is not one (it has no \"PSPR\" mark); "
-                     "penstock-translate --pipe-to-program writes one\n");
+                     ": the program file is text and no compiled program; "
+                     "compile a spec with penstock-opt SPEC.mlir "
+                     "--pipe-compile | penstock-translate --pipe-to-program - "
+                     "-o FILE.psp\n");
 
   for (const char *name : {"a.csv", "a.json"}) {
     EXPECT_EQ(check(path(name)), 2);

@@ -516,8 +516,9 @@ TEST_F(FileTest, NotAProgram) {
   write(path("a.psp"), Bytes(text.begin(), text.end()));
   EXPECT_EQ(readProgramFile(path("a.psp")).message(),
             path("a.psp") +
-                ": the program file is not one (it has no \"PSPR\" mark); "
-                "penstock-translate --pipe-to-program writes one");
+                ": the program file is text and no compiled program; compile a "
+                "spec with penstock-opt SPEC.mlir --pipe-compile | "
+                "penstock-translate --pipe-to-program - -o FILE.psp");
 }
 
 TEST_F(FileTest, AnEndlessFile) {

@@ -40,7 +40,8 @@ struct PartitionLayers : impl::PartitionLayersBase<PartitionLayers> {
   using PartitionLayersBase::PartitionLayersBase;
 
   void runOnOperation() override {
-    SpecOverrides overrides{{}, microbatches, ranks};
+    SpecOverrides overrides{
+        {}, microbatches.value_or(kNotGiven), ranks.value_or(kNotGiven)};
     if (!schedule.empty()) {
       auto parsed = parseFamily(schedule, getOperation().getLoc());
       if (failed(parsed))

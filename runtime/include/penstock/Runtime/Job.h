@@ -71,8 +71,11 @@ Result<std::unique_ptr<Backend>> makeCudaBackend(Job &job, int32_t numRanks,
                                                  CudaOptions options = {});
 
 /// The processes that mpirun has started. Starts MPI, once in a process and
-/// before its threads. Fails when this build has no MPI.
-Result<std::unique_ptr<Job>> makeMpiJob();
+/// before its threads, and speaks in MPI_COMM_WORLD. `timeout`: seconds for
+/// which a process may give no sign of life when the others wait for it and no
+/// run watches it; but MPI itself waits for all to start, without a limit.
+/// Fails when this build has no MPI.
+Result<std::unique_ptr<Job>> makeMpiJob(double timeout = 60);
 
 /// Where and as what a process meets the others over sockets.
 struct Rendezvous {
@@ -95,6 +98,11 @@ struct Rendezvous {
 /// Meets the others as `rendezvous` says, and connects each process with each.
 /// Fails in time, for each process that is missing with its number.
 Result<std::unique_ptr<Job>> makeSocketJob(const Rendezvous &rendezvous);
+
+/// For a process that is about to end while a thread of it may be inside
+/// makeSocketJob: removes the file that process 0 has written there. From then
+/// on none is written. Any thread may call it.
+void leaveMeetings();
 
 } // namespace penstock::runtime
 

@@ -81,10 +81,10 @@ public:
   /// @{
 
   /// All of a rank as bytes, and back in a recorder of another process with the
-  /// same program and number of steps. On several machines the clocks differ,
-  /// and then so do the times of ranks.
+  /// same program and number of steps. False if they are not such bytes. On
+  /// several machines the clocks differ, and then so do the times of ranks.
   std::string pack(int32_t rank) const;
-  void unpack(int32_t rank, std::string_view bytes);
+  bool unpack(int32_t rank, std::string_view bytes);
 
   /// The problem with what was measured in place of its costs, in seconds: the
   /// mean of each (stage, action), and as link latency the mean time of a

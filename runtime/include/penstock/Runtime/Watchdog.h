@@ -64,6 +64,9 @@ public:
   /// While above zero the host itself is at work (a callback), and nothing
   /// counts as a hang.
   std::atomic<int> hostAtWork = 0;
+  /// While above zero ranks of this process connect. That may take its time, if
+  /// only all other processes give signs of life.
+  std::atomic<int> connecting = 0;
   /// Counts how often another process was at work: a rank may wait for it.
   std::atomic<uint64_t> workOfOthers = 0;
 

@@ -15,10 +15,44 @@
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassOptions.h"
 
-#include <limits>
-
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+
+namespace penstock::pipe {
+/// The value of an option that need not be given; then it prints as nothing.
+struct OptionalCount : std::optional<int64_t> {
+  using optional::optional;
+};
+inline llvm::raw_ostream &operator<<(llvm::raw_ostream &os,
+                                     const OptionalCount &count) {
+  return count ? os << *count : os;
+}
+} // namespace penstock::pipe
+
+template <>
+class llvm::cl::parser<penstock::pipe::OptionalCount>
+    : public basic_parser<penstock::pipe::OptionalCount> {
+public:
+  using Count = penstock::pipe::OptionalCount;
+  explicit parser(Option &option) : basic_parser(option), number(option) {}
+
+  /// True on an error.
+  bool parse(Option &option, StringRef name, StringRef text, Count &count) {
+    long value = 0;
+    if (!text.empty() && number.parse(option, name, text, value))
+      return true;
+    count = text.empty() ? Count() : Count(value);
+    return false;
+  }
+  void printOptionDiff(const Option &, const Count &, const OptVal &,
+                       size_t) const {}
+  StringRef getValueName() const override { return number.getValueName(); }
+
+private:
+  parser<long> number;
+};
 
 namespace penstock::pipe {
 
@@ -30,14 +64,12 @@ struct CompileOptions : mlir::PassPipelineOptions<CompileOptions> {
   Option<std::string> schedule{
       *this, "schedule",
       llvm::cl::desc("Family to use instead of the schedule's own")};
-  Option<int64_t> microbatches{
+  Option<OptionalCount> microbatches{
       *this, "microbatches",
-      llvm::cl::desc("Number of micro-batches instead of the schedule's own"),
-      llvm::cl::init(std::numeric_limits<int64_t>::min())};
-  Option<int64_t> ranks{
+      llvm::cl::desc("Number of micro-batches instead of the schedule's own")};
+  Option<OptionalCount> ranks{
       *this, "ranks",
-      llvm::cl::desc("Number of ranks instead of the schedule's own"),
-      llvm::cl::init(std::numeric_limits<int64_t>::min())};
+      llvm::cl::desc("Number of ranks instead of the schedule's own")};
   Option<bool> splitBackward{
       *this, "split-backward",
       llvm::cl::desc("Split every backward in its input and weight part"),

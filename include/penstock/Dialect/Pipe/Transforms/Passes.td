@@ -47,11 +47,11 @@ def PartitionLayers : Pass<"pipe-partition-layers", "::mlir::ModuleOp"> {
     Option<"schedule", "schedule", "std::string", /*default=*/"",
            "Family to use instead of the schedule's own, as in "
            "`one_f_one_b` or `one_f_one_b<split_backward=true>`">,
-    Option<"microbatches", "microbatches", "int64_t",
-           /*default=*/"std::numeric_limits<int64_t>::min()", // not given
+    Option<"microbatches", "microbatches", "::penstock::pipe::OptionalCount",
+           /*default=*/"",
            "Number of micro-batches instead of the schedule's own">,
-    Option<"ranks", "ranks", "int64_t",
-           /*default=*/"std::numeric_limits<int64_t>::min()", // not given
+    Option<"ranks", "ranks", "::penstock::pipe::OptionalCount",
+           /*default=*/"",
            "Number of ranks instead of the schedule's or cluster's own">,
   ];
   let statistics = [
