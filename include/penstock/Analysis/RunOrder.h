@@ -199,13 +199,12 @@ public:
                            problem.rankOf(stage, inst.microbatch) == rank;
         start = std::max(start, local ? there : there + latency(stage, inst));
       });
-      if (!back.empty() && readsStash(inst.op))
-        start =
-            std::max(start, back[index.forward(inst.stage, inst.microbatch)]);
       const Time own = duration(inst);
       length += own;
       longest = std::max(longest, own);
     }
+    if (!back.empty()) [[unlikely]]
+      start = std::max(start, stashesBack(list.subspan(begin, end - begin)));
     lane.blockedOn = missing;
     if (missing != kNothing)
       return false;
@@ -271,7 +270,17 @@ private:
     Time copyEnd = 0;            ///< of the last copy
   };
 
-  void copy(Lane &lane, Site site) {
+  /// When the stashes that actions read have been reloaded.
+  [[gnu::cold, gnu::noinline]] Time
+  stashesBack(std::span<const Instruction> actions) const {
+    Time time = 0;
+    for (const Instruction &inst : actions)
+      if (readsStash(inst.op))
+        time = std::max(time, back[index.forward(inst.stage, inst.microbatch)]);
+    return time;
+  }
+
+  [[gnu::cold, gnu::noinline]] void copy(Lane &lane, Site site) {
     const Instruction &inst = lane.list[site.instruction];
     const Time start = std::max(lane.item.endTime, lane.copyEnd);
     lane.copyEnd = start + duration(inst);
@@ -360,7 +369,7 @@ Status playOrderByRank(const Program &order, Duration &&duration,
     const int32_t rank = ready.back();
     ready.pop_back();
     while (player.start(rank)) {
-      const PlayedItem<Time> item = player.itemOf(rank);
+      const PlayedItem<Time> &item = player.itemOf(rank);
       visit(item);
       player.finish(item);
       player.forEachWoken(item, [&](int32_t woken) { ready.push_back(woken); });

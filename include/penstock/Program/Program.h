@@ -341,11 +341,11 @@ inline int64_t bytesOf(const Problem &problem, const Tensor &t) {
 inline double durationOf(const Problem &problem, const Instruction &inst) {
   if (isTransfer(inst.op))
     return problem.link.time(inst.bytes);
-  if (movesToHost(inst))
-    return problem.hostLink.time(
-        bytesOf(problem, {TensorKind::Stash, inst.stage, inst.microbatch}));
   if (!isAction(inst.op))
-    return 0;
+    return movesToHost(inst)
+               ? problem.hostLink.time(bytesOf(
+                     problem, {TensorKind::Stash, inst.stage, inst.microbatch}))
+               : 0;
   const StageCost &cost = problem.stages[inst.stage].cost;
   auto part = [&](double time) {
     return problem.slices == 1 ? time : time / problem.slices;
