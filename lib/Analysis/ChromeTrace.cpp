@@ -79,8 +79,8 @@ void ChromeTrace::processOf(int32_t rank) {
 }
 
 int ChromeTrace::threadOf(const Instruction &inst) const {
-  return isOrder && movesToHost(inst) && inst.queue < 255 ? inst.queue + 1
-                                                          : inst.queue;
+  const bool moves = inst.op == Op::Offload || inst.op == Op::Reload;
+  return isOrder && moves && inst.queue < 255 ? inst.queue + 1 : inst.queue;
 }
 
 const Matching &ChromeTrace::matching() {

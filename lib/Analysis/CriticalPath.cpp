@@ -4,8 +4,8 @@
 // largest end of what it comes after, so one of these ends is equal to it: that
 // is where the path came from. Of a program these are, on each rank that takes
 // part in the step, the items that ItemWalk gives; of an order the action
-// before it, and what its operands come from: a copy to host memory or back
-// comes after the action and the copy before it.
+// before it, and what its operands come from. A move of a stash comes after the
+// action before it, and after what it finds under way.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,6 +21,11 @@
 #include <utility>
 
 using namespace penstock;
+
+static CriticalStep stepAt(Site site, const Timing &timing) {
+  return {site, -1, -1, timing.start[site.rank][site.instruction],
+          timing.end[site.rank][site.instruction]};
+}
 
 namespace {
 
@@ -39,13 +44,12 @@ public:
   OrderCauses(const Program &order, const Timing &timing)
       : order(order), timing(timing), index(order.problem),
         makers(findMakers(order)) {
-    for (Site copy : timing.copies) {
-      const Instruction &inst = at(copy);
-      if (inst.op == Op::Reload)
-        reloads.emplace_back(index.forward(inst.stage, inst.microbatch),
-                             copy.instruction);
+    for (Site move : timing.moves) {
+      const Instruction &inst = at(move);
+      moves.emplace_back(index.forward(inst.stage, inst.microbatch),
+                         move.instruction);
     }
-    std::sort(reloads.begin(), reloads.end());
+    std::sort(moves.begin(), moves.end());
   }
 
   /// The latest one of an item of actions: the one before it on its rank if
@@ -58,23 +62,24 @@ public:
         cause = {headOf(rank, i), rank, timing.end[rank][i]};
         break;
       }
-    auto copied = [&](uint32_t copy) {
-      if (timing.end[rank][copy] > cause.end)
-        cause = {copy, rank, timing.end[rank][copy]};
+    auto moved = [&](uint32_t move) {
+      if (move != kNoInstruction && timing.end[rank][move] > cause.end)
+        cause = {move, rank, timing.end[rank][move]};
     };
-    if (movesToHost(list[begin])) {
-      for (uint32_t i = begin; i > 0;)
+    if (isMove({rank, begin})) {
+      // One that goes to another rank finds nothing under way.
+      if (stashMoveOf(order.problem, rank, list[begin]) == StashMove::Back)
+        moved(moveBefore(list[begin], begin));
+      for (uint32_t i = begin; i > 0 && movesToHost(list[begin]);)
         if (movesToHost(list[--i])) {
-          copied(i);
+          moved(i);
           break;
         }
       return cause;
     }
     for (uint32_t i = begin; i < itemEnd(list, begin); ++i)
       if (readsStash(list[i].op))
-        if (const uint32_t reload = reloadBefore(list[i], begin);
-            reload != kNoInstruction)
-          copied(reload);
+        moved(moveBefore(list[i], begin));
     for (uint32_t i = begin; i < itemEnd(list, begin); ++i)
       forEachPredecessor(index, list[i], [&](size_t needed, int32_t stage) {
         const int32_t maker = order.problem.rankOf(stage, list[i].microbatch);
@@ -94,15 +99,15 @@ public:
     return cause;
   }
   /// How long what an item waits for takes before it, from `from` on: what its
-  /// operands take from another rank, or the copies that ended just when the
-  /// next one started.
+  /// operands take from another rank, or the moves of stashes that ended just
+  /// when the next one started.
   double transfersBefore(int32_t rank, uint32_t item, double from) const {
     Cause cause = of(rank, item);
     double until = timing.start[rank][item], transfers = 0;
     if (cause.transfer > 0)
       return std::min(cause.transfer, until - from);
     for (; until > from && cause.rank == rank && cause.end == until &&
-           movesToHost(at({rank, cause.item}));
+           isMove({rank, cause.item});
          cause = of(rank, cause.item)) {
       const double start = std::max(timing.start[rank][cause.item], from);
       transfers += until - start;
@@ -111,16 +116,32 @@ public:
     return transfers;
   }
 
+  bool isMove(Site site) const {
+    return stashMoveOf(order.problem, site.rank, at(site)) != StashMove::None;
+  }
+  /// What stands on the path for an item: of a move to another rank or back, a
+  /// transfer.
+  CriticalStep stepAt(Site site) const {
+    CriticalStep step = ::stepAt(site, timing);
+    if (!isMove(site) || movesToHost(at(site)))
+      return step;
+    const bool goes =
+        stashMoveOf(order.problem, site.rank, at(site)) == StashMove::Away;
+    step.source = goes ? site.rank : at(site).peer;
+    step.destination = goes ? at(site).peer : site.rank;
+    return step;
+  }
+
 private:
   const Instruction &at(Site site) const {
     return order.ranks[site.rank].instructions[site.instruction];
   }
-  /// The last reload, before an item, of the stash that an action reads.
-  uint32_t reloadBefore(const Instruction &inst, uint32_t item) const {
+  /// The last move, before an item, of the stash of an instruction.
+  uint32_t moveBefore(const Instruction &inst, uint32_t item) const {
     const size_t stash = index.forward(inst.stage, inst.microbatch);
-    const auto behind = std::lower_bound(reloads.begin(), reloads.end(),
-                                         std::pair(stash, item));
-    return behind != reloads.begin() && std::prev(behind)->first == stash
+    const auto behind =
+        std::lower_bound(moves.begin(), moves.end(), std::pair(stash, item));
+    return behind != moves.begin() && std::prev(behind)->first == stash
                ? std::prev(behind)->second
                : kNoInstruction;
   }
@@ -135,7 +156,7 @@ private:
   const OrderIndex index;
   std::vector<uint32_t> makers; ///< of each F, B or I, its instruction
   /// By the F of the stash, and of each all on its rank.
-  std::vector<std::pair<size_t, uint32_t>> reloads;
+  std::vector<std::pair<size_t, uint32_t>> moves;
 };
 
 /// The causes in a program, on the rank of each item.
@@ -185,17 +206,12 @@ static Site lastAction(const Program &program, const Timing &timing) {
   return {};
 }
 
-static CriticalStep stepAt(Site site, const Timing &timing) {
-  return {site, -1, -1, timing.start[site.rank][site.instruction],
-          timing.end[site.rank][site.instruction]};
-}
-
 static std::vector<CriticalStep> walkOrder(const Program &order,
                                            const Timing &timing, Site at) {
   const OrderCauses causes(order, timing);
   std::vector<CriticalStep> path;
   for (;;) {
-    path.push_back(stepAt(at, timing));
+    path.push_back(causes.stepAt(at));
     if (!(path.back().start > 0))
       return path;
     const Cause cause = causes.of(at.rank, at.instruction);

@@ -34,14 +34,14 @@ static void addActivations(const Program &program, size_t r,
     if (bringsStash(inst))
       changes[r].push_back({start, 1, 0});
     else if (takesStash(inst))
-      changes[r].push_back({movesToRank(inst) ? start : end, -1, 0});
+      changes[r].push_back({end, -1, 0});
     if (!dropped.empty() && dropped[i])
       changes[r].push_back({end, -1, 0});
     if (movesToRank(inst)) {
       const int64_t sign = inst.op == Op::Offload ? 1 : -1;
       const Tensor stash = {TensorKind::Stash, inst.stage, inst.microbatch};
-      changes[inst.peer].push_back(
-          {start, sign, sign * bytesOf(program.problem, stash)});
+      changes[inst.peer].push_back({sign > 0 ? start : end, sign,
+                                    sign * bytesOf(program.problem, stash)});
     }
   }
 }

@@ -166,27 +166,21 @@ static bool movesGuest(const Problem &problem, size_t rank,
              static_cast<int32_t>(rank);
 }
 
-/// A transfer of a stash, or what an order says for one.
-static bool movesStash(const Instruction &inst) {
-  return movesToRank(inst) ||
-         (isTransfer(inst.op) && inst.payload == Payload::Stash);
-}
-
-/// Where the copies of a rank, `copies` of its list, count by time among its
-/// actions: for each the first action, or the end of the list, that finds the
-/// stash gone, or there again. It is gone when the copy has ended, and has its
-/// place again when the copy starts.
+/// Where the moves of own stashes, `moves` of the list of a rank, count by time
+/// among its actions: for each the first action, or the end of the list, that
+/// finds the stash gone, or there again. It is gone when the move has ended,
+/// and has its place again when the move starts.
 static std::vector<uint32_t> placesOf(std::span<const Instruction> list,
-                                      std::span<const Site> copies,
+                                      std::span<const Site> moves,
                                       std::span<const double> start,
                                       std::span<const double> end) {
   std::vector<uint32_t> items;
-  for (uint32_t i = 0; i < list.size() && !copies.empty(); ++i)
+  for (uint32_t i = 0; i < list.size() && !moves.empty(); ++i)
     if (isAction(list[i].op) && !list[i].joined)
       items.push_back(i);
   std::vector<uint32_t> places;
-  for (Site copy : copies) {
-    const uint32_t i = copy.instruction;
+  for (Site move : moves) {
+    const uint32_t i = move.instruction;
     auto first = [&](auto from, auto &&finds) {
       auto at = std::partition_point(
           from, items.end(), [&](uint32_t item) { return !finds(item); });
@@ -196,7 +190,7 @@ static std::vector<uint32_t> placesOf(std::span<const Instruction> list,
         first(std::upper_bound(items.begin(), items.end(), i),
               [&](uint32_t item) { return start[item] >= end[i]; });
     places.push_back(
-        list[i].op == Op::Offload
+        takesStash(list[i])
             ? behind
             : std::min(behind, first(items.begin(), [&](uint32_t item) {
                          return end[item] > start[i];
@@ -228,45 +222,52 @@ static uint32_t firstBehind(uint32_t size, uint32_t guess, Fn &&isBehind) {
   return begin;
 }
 
-/// Of an order, or of a program as one, by rank; `moves` are those of stashes,
-/// of each rank in its order. One that comes or goes while an action runs
-/// counts until the end of that, or from its start.
+/// When a stash leaves the rank of its stage, or comes back to it.
+struct MoveTime {
+  Site site;
+  double start, end;
+};
+
+/// Of an order, or of a program as one, by rank; `moves` are of each rank in
+/// its order. One that comes or goes while an action runs counts until the end
+/// of that, or from its start.
 static std::vector<std::vector<Guest>>
 guestsOf(const Program &order, const Timing &timing,
-         const std::vector<Site> &moves) {
+         const std::vector<MoveTime> &moves) {
   std::vector<std::vector<Guest>> guests(order.ranks.size());
   if (moves.empty())
     return guests;
   const OrderIndex index(order.problem);
-  // Of each stash the move, on the rank of its stage, with which it left.
-  BigArray<uint32_t> left(index.stages * index.microbatches, kNoInstruction);
-  for (auto [r, i] : moves) {
+  // Of each stash the move with which it left.
+  constexpr uint32_t kNone = ~0u;
+  BigArray<uint32_t> left(index.stages * index.microbatches, kNone);
+  for (uint32_t number = 0; number < moves.size(); ++number) {
+    const auto [r, i] = moves[number].site;
     const Instruction &inst = order.ranks[r].instructions[i];
-    if (movesGuest(order.problem, r, inst))
-      continue;
     uint32_t &leave = left[index.forward(inst.stage, inst.microbatch)];
     if (inst.op == Op::Offload || inst.op == Op::Send) {
-      leave = i;
+      leave = number;
       continue;
     }
+    if (movesToHost(inst))
+      continue;
     const auto &list = order.ranks[inst.peer].instructions;
-    if (leave == kNoInstruction || list.empty())
+    if (leave == kNone || list.empty())
       continue;
     auto last = static_cast<uint32_t>(list.size() - 1);
     while (last > 0 && !isAction(list[last].op))
       --last;
     const std::span starts = timing.start[inst.peer],
                     ends = timing.end[inst.peer];
-    const double since = timing.start[r][leave], until = timing.start[r][i];
+    const double since = moves[leave].start, until = moves[number].end;
     const auto size = static_cast<uint32_t>(list.size());
     // Ranks have come about as far at one time.
     auto near = [&, own = order.ranks[r].instructions.size()](uint64_t at) {
       return static_cast<uint32_t>(at * size / own);
     };
-    const uint32_t first =
-        std::min(last, firstBehind(size, near(leave), [&](uint32_t at) {
-                   return ends[at] > since;
-                 }));
+    const uint32_t first = std::min(
+        last, firstBehind(size, near(moves[leave].site.instruction),
+                          [&](uint32_t at) { return ends[at] > since; }));
     const uint32_t end = firstBehind(
         size, near(i), [&](uint32_t at) { return starts[at] >= until; });
     guests[inst.peer].push_back({first, std::max(end, first + 1), inst.stage});
@@ -278,18 +279,22 @@ guestsOf(const Program &order, const Timing &timing,
 /// alive at once. In an order guests count by time.
 static void measureRank(const Program &program, size_t r,
                         const std::vector<Guest> &guests,
-                        std::span<const Site> copies,
+                        std::span<const Site> moves,
                         std::span<const uint32_t> places, Timing &timing) {
   const std::span list = program.ranks[r].instructions;
   RankTiming &rank = timing.ranks[r];
-  auto counts = [&](const Instruction &inst) {
-    return (!timing.ofOrder || !movesGuest(program.problem, r, inst)) &&
-           !movesToHost(inst);
+  std::vector<uint8_t> byTime(moves.empty() ? 0 : list.size(), 0);
+  auto counts = [&](uint32_t i) {
+    return (!timing.ofOrder || !movesGuest(program.problem, r, list[i])) &&
+           (byTime.empty() || !byTime[i]);
   };
   std::vector<int32_t> change(
-      guests.empty() && copies.empty() ? 0 : list.size() + 1, 0);
-  for (size_t k = 0; k < copies.size(); ++k)
-    change[places[k]] += list[copies[k].instruction].op == Op::Offload ? -1 : 1;
+      guests.empty() && moves.empty() ? 0 : list.size() + 1, 0);
+  for (size_t k = 0; k < moves.size(); ++k) {
+    const uint32_t i = moves[k].instruction;
+    byTime[i] = 1;
+    change[places[k]] += takesStash(list[i]) ? -1 : 1;
+  }
   for (const Guest &guest : guests) {
     ++change[guest.first];
     --change[guest.end];
@@ -300,13 +305,13 @@ static void measureRank(const Program &program, size_t r,
   for (uint32_t begin = 0, end = 0; begin < list.size(); begin = end) {
     end = itemEnd(list, begin);
     for (uint32_t i = begin; i < end; ++i) {
-      alive += bringsStash(list[i]) && counts(list[i]);
+      alive += bringsStash(list[i]) && counts(i);
       if (!change.empty())
         alive += change[i];
     }
     rank.peakActivations = std::max(rank.peakActivations, alive);
     for (uint32_t i = begin; i < end; ++i)
-      alive -= (takesStash(list[i]) && counts(list[i])) ||
+      alive -= (takesStash(list[i]) && counts(i)) ||
                (!dropped.empty() && dropped[i]);
     if (!isAction(list[begin].op))
       continue;
@@ -319,13 +324,15 @@ static void measureRank(const Program &program, size_t r,
   }
 }
 
-/// The most bytes of stashes in host memory, which comes and goes in the order
-/// of the copies.
+/// The most bytes of stashes in host memory, which come and go in the order of
+/// the copies.
 static int64_t hostBytesOf(const Program &program, size_t r,
-                           std::span<const Site> copies) {
+                           std::span<const Site> moves) {
   int64_t bytes = 0, peak = 0;
-  for (Site copy : copies) {
-    const Instruction &inst = program.ranks[r].instructions[copy.instruction];
+  for (Site move : moves) {
+    const Instruction &inst = program.ranks[r].instructions[move.instruction];
+    if (!movesToHost(inst))
+      continue;
     const int64_t size = bytesOf(
         program.problem, {TensorKind::Stash, inst.stage, inst.microbatch});
     bytes += inst.op == Op::Offload ? size : -size;
@@ -335,34 +342,30 @@ static int64_t hostBytesOf(const Program &program, size_t r,
 }
 
 /// Fills in everything that follows from the start and end of the instructions.
-/// `guests` are those of an order, by rank, or none.
+/// `guests` are those of an order, by rank, or none; `moves` those of own
+/// stashes that take time or go to host memory, ascending.
 static void summarize(const Program &program,
                       const std::vector<std::vector<Guest>> &guests,
-                      Timing &timing) {
+                      std::span<const Site> moves, Timing &timing) {
   const Problem &problem = program.problem;
   const bool order = timing.ofOrder, planned = program.isPlanned();
   const std::vector<int64_t> persistent = persistentBytes(problem);
   LiveRangeFinder finder(problem, order ? LiveRangeFinder::Stashes
                                         : LiveRangeFinder::All);
   timing.ranks.assign(program.ranks.size(), {});
-  const auto before = [](Site a, Site b) {
-    return std::pair(a.rank, a.instruction) < std::pair(b.rank, b.instruction);
-  };
-  std::sort(timing.copies.begin(), timing.copies.end(), before);
-  std::span<const Site> copiesLeft = timing.copies;
   double busiest = 0;
   for (size_t r = 0; r < program.ranks.size(); ++r) {
     const auto &list = program.ranks[r].instructions;
     RankTiming &rank = timing.ranks[r];
-    size_t numCopies = 0;
-    while (numCopies < copiesLeft.size() &&
-           copiesLeft[numCopies].rank == static_cast<int32_t>(r))
-      ++numCopies;
-    const std::span copies = copiesLeft.first(numCopies);
-    copiesLeft = copiesLeft.subspan(numCopies);
+    size_t numOwn = 0;
+    while (numOwn < moves.size() &&
+           moves[numOwn].rank == static_cast<int32_t>(r))
+      ++numOwn;
+    const std::span own = moves.first(numOwn);
+    moves = moves.subspan(numOwn);
     const std::vector<uint32_t> places =
-        placesOf(list, copies, timing.start[r], timing.end[r]);
-    measureRank(program, r, guests[r], copies, places, timing);
+        placesOf(list, own, timing.start[r], timing.end[r]);
+    measureRank(program, r, guests[r], own, places, timing);
     busiest = std::max(busiest, rank.busy);
     timing.makespan = std::max(timing.makespan, rank.end);
     timing.span = std::max(timing.span, rank.end - rank.start);
@@ -379,21 +382,21 @@ static void summarize(const Program &program,
       rank.peakHostBytes = slotOffsets(program.ranks[r].hostSlotBytes).back();
       continue;
     }
-    rank.peakHostBytes = hostBytesOf(program, r, copies);
-    std::vector<int32_t> skipped, copied; // live ranges
+    rank.peakHostBytes = hostBytesOf(program, r, own);
+    std::vector<int32_t> skipped, moved; // live ranges
     auto &ranges =
         finder.run(list, [&](uint32_t i, const Access &access, int32_t range) {
           if (order && access.mode == Access::Write &&
               movesGuest(problem, r, list[i]))
             skipped.push_back(range);
-          if (!copies.empty() && movesToHost(list[i]))
-            copied.push_back(range);
+          if (moved.size() < own.size() && own[moved.size()].instruction == i)
+            moved.push_back(range);
         });
-    for (size_t k = 0; k < copied.size(); ++k) {
-      if (copied[k] == kNoSlot)
+    for (size_t k = 0; k < moved.size(); ++k) {
+      if (moved[k] == kNoSlot)
         continue;
-      LiveRange &range = ranges[copied[k]];
-      if (list[copies[k].instruction].op == Op::Offload)
+      LiveRange &range = ranges[moved[k]];
+      if (takesStash(list[own[k].instruction]))
         range.end = std::max(range.end, places[k]);
       else
         range.first = places[k];
@@ -412,6 +415,12 @@ static void summarize(const Program &program,
     timing.bubbleRate = (timing.span - busiest) / timing.span;
 }
 
+static void sortSites(std::vector<Site> &sites) {
+  std::sort(sites.begin(), sites.end(), [](Site a, Site b) {
+    return std::pair(a.rank, a.instruction) < std::pair(b.rank, b.instruction);
+  });
+}
+
 static Timing makeTiming(const Program &program) {
   Timing timing;
   timing.start = InstructionTimes(program);
@@ -423,20 +432,12 @@ std::optional<Timing> simulateOrder(const Program &program) {
   const Problem &problem = program.problem;
   Timing timing = makeTiming(program);
   timing.ofOrder = true;
-  std::vector<Site> moves; // of stashes
-  struct Copy {
-    Site site;
-    double start, end;
-  };
-  std::vector<Copy> copies;
+  std::vector<MoveTime> moves;
   // What stands before an item and is none starts and ends with the one before.
   std::vector<PlayedItem<double>> last(program.ranks.size());
   auto fillUntil = [&](size_t rank, uint32_t begin) {
-    for (uint32_t i = last[rank].end; i < begin; ++i) {
+    for (uint32_t i = last[rank].end; i < begin; ++i)
       timing.start[rank][i] = timing.end[rank][i] = last[rank].endTime;
-      if (movesStash(program.ranks[rank].instructions[i]))
-        moves.push_back({static_cast<int32_t>(rank), i});
-    }
   };
   Status played = playOrderByRank<double>(
       program,
@@ -455,19 +456,28 @@ std::optional<Timing> simulateOrder(const Program &program) {
         last[item.rank] = item;
       },
       [&](Site site, double start, double end) {
-        copies.push_back({site, start, end});
+        moves.push_back({site, start, end});
       });
   if (!played)
     return std::nullopt;
   for (size_t r = 0; r < program.ranks.size(); ++r)
     fillUntil(r, static_cast<uint32_t>(timing.end[r].size()));
   const auto guests = guestsOf(program, timing, moves);
-  for (const auto &[site, start, end] : copies) {
+  for (const auto &[site, start, end] : moves) {
     timing.start[site.rank][site.instruction] = start;
     timing.end[site.rank][site.instruction] = end;
-    timing.copies.push_back(site);
+    timing.moves.push_back(site);
   }
-  summarize(program, guests, timing);
+  sortSites(timing.moves);
+  // To another rank a stash goes where the list says so: in the program the
+  // next one waits for its place.
+  std::vector<Site> copies;
+  std::copy_if(timing.moves.begin(), timing.moves.end(),
+               std::back_inserter(copies), [&](Site site) {
+                 return movesToHost(
+                     program.ranks[site.rank].instructions[site.instruction]);
+               });
+  summarize(program, guests, copies, timing);
   return timing;
 }
 
@@ -564,7 +574,7 @@ void Player::play(ForEachMember &&forEachMember) {
     timing.start[site.rank][site.instruction] = start;
     timing.end[site.rank][site.instruction] = end;
     if (movesToHost(inst))
-      timing.copies.push_back(site);
+      timing.moves.push_back(site);
   });
 }
 
@@ -628,9 +638,11 @@ std::optional<Timing> playProgram(const Program &program) {
 
 std::optional<Timing> simulateProgram(const Program &program) {
   std::optional<Timing> timing = playProgram(program);
-  if (timing)
+  if (timing) {
+    sortSites(timing->moves);
     summarize(program, std::vector<std::vector<Guest>>(program.ranks.size()),
-              *timing);
+              std::vector(timing->moves), *timing);
+  }
   return timing;
 }
 

@@ -354,10 +354,12 @@ void Picture::drawCopies(size_t rank) {
     return;
   const auto number = static_cast<int32_t>(rank);
   auto at =
-      std::lower_bound(timing.copies.begin(), timing.copies.end(), number,
-                       [](Site copy, int32_t r) { return copy.rank < r; });
-  for (; at != timing.copies.end() && at->rank == number; ++at) {
+      std::lower_bound(timing.moves.begin(), timing.moves.end(), number,
+                       [](Site move, int32_t r) { return move.rank < r; });
+  for (; at != timing.moves.end() && at->rank == number; ++at) {
     const Instruction &inst = program.ranks[rank].instructions[at->instruction];
+    if (!movesToHost(inst))
+      continue;
     const Cell cell{
         at->instruction, at->instruction + 1,
         times.fromUser(timing.start[rank][at->instruction]),

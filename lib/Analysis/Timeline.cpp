@@ -111,8 +111,8 @@ static std::string whatRuns(const Program &program, const CriticalStep &step) {
   const auto &list = program.ranks[step.site.rank].instructions;
   const uint32_t begin = step.site.instruction;
   std::string text = describe(list[begin]);
-  if (step.isTransfer()) // of an order the site is what it is for
-    return isTransfer(list[begin].op) ? text : "transfer for " + text;
+  if (step.isTransfer()) // of an order the site may be what it is for
+    return isAction(list[begin].op) ? "transfer for " + text : text;
   for (uint32_t i = begin + 1; i < itemEnd(list, begin); ++i)
     text += " with " + describe(list[i]);
   return text;

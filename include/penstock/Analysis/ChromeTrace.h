@@ -64,7 +64,7 @@ private:
   template <typename T>
   void value(const T &value);
   void processOf(int32_t rank);
-  /// The queue of an instruction; copies of an order have one of their own.
+  /// The queue of an instruction; in an order moves of stashes have their own.
   int threadOf(const Instruction &inst) const;
 
   const Program &program;

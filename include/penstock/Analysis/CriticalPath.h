@@ -20,9 +20,9 @@ namespace penstock {
 /// One link of the critical path.
 struct CriticalStep {
   /// The first instruction of an item, a copy to host memory or back among
-  /// them; of a transfer the send that takes the
-  /// longest of all that run in the same step. An order has no sends: there it
-  /// is the action that the transfer ends at.
+  /// them; of a transfer the send that takes the longest of all that run in the
+  /// same step. An order has no sends: there it is the action that the transfer
+  /// ends at, or the move of a stash.
   Site site;
   int32_t source = -1, destination = -1; ///< ranks of a transfer; else -1
   double start = 0, end = 0;

@@ -76,14 +76,32 @@ inline void forEachPredecessor(const OrderIndex &index,
   }
 }
 
+/// Where the stash of an own stage goes.
+enum class StashMove : uint8_t { None, Away, Back };
+
+/// What an instruction of a rank does with such a stash: in an order an offload
+/// or a reload, in a program, which has an order too, also a transfer.
+inline StashMove stashMoveOf(const Problem &problem, int32_t rank,
+                             const Instruction &inst) {
+  if (inst.op == Op::Offload || inst.op == Op::Reload)
+    return inst.op == Op::Offload ? StashMove::Away : StashMove::Back;
+  if (!isTransfer(inst.op) || inst.payload != Payload::Stash ||
+      problem.rankOf(inst.stage, inst.microbatch) != rank)
+    return StashMove::None;
+  return inst.op == Op::Send ? StashMove::Away : StashMove::Back;
+}
+
 /// In the literature's model, the time that what `from`, a stage, hands to an
 /// action of a neighbouring stage takes from one rank to another: that of the
-/// activation, or of the gradient, which is as large.
+/// activation, or of the gradient, which is as large; or the time that the
+/// stash of `from` takes, if the instruction is a move of that.
 inline double handOverTime(const Problem &problem, int32_t from,
-                           const Instruction &action) {
+                           const Instruction &inst) {
   return problem.link.time(
-      bytesOf(problem, {TensorKind::Activation, std::min(from, action.stage),
-                        action.microbatch}));
+      isAction(inst.op)
+          ? bytesOf(problem, {TensorKind::Activation,
+                              std::min(from, inst.stage), inst.microbatch})
+          : bytesOf(problem, {TensorKind::Stash, from, inst.microbatch}));
 }
 
 /// Calls `fn(Site from, Site to, int32_t stage)` for all that a stage hands to
@@ -136,27 +154,29 @@ struct PlayedItem {
   Time startTime = 0, endTime = 0;
 };
 
-/// For those whom copies to host memory do not matter.
-struct IgnoreCopies {
+/// For those to whom moves of stashes do not matter.
+struct IgnoreMoves {
   template <typename Time>
   void operator()(Site, Time, Time) const {}
 };
 
 /// What playing an order comes down to: start the next item of a rank, finish
 /// it, start those that waited for it. An item must be finished before the next
-/// one of its rank is started, and all before it that it needs. Copies to host
-/// memory and back, one at a time on each rank, start when the item before them
-/// has ended, and hold up only what reads a stash that is on its way back;
-/// `onCopy(site, start, end)` hears of each.
-template <typename Time, typename Duration, typename Latency, typename OnCopy>
+/// one of its rank is started, and all before it that it needs. Stashes start
+/// to move, to another rank or host memory or back, when the item before has
+/// ended, and hold up only what reads a stash that is on its way back;
+/// `onMove(site, start, end)` hears of each on the rank of its stage. To host
+/// memory and back a rank copies one at a time; to another rank a move is a
+/// transfer like others, pure latency.
+template <typename Time, typename Duration, typename Latency, typename OnMove>
 class OrderPlayer {
 public:
   OrderPlayer(const Program &order, Duration &&duration, Latency &&latency,
-              OnCopy &&onCopy)
+              OnMove &&onMove)
       : order(order), problem(order.problem), index(problem),
         duration(std::forward<Duration>(duration)),
         latency(std::forward<Latency>(latency)),
-        onCopy(std::forward<OnCopy>(onCopy)), lanes(order.ranks.size()) {
+        onMove(std::forward<OnMove>(onMove)), lanes(order.ranks.size()) {
     // However many a problem claims.
     if (index.size() <= order.numInstructions())
       ended.resize(index.size(), kNotYet);
@@ -172,8 +192,7 @@ public:
     const std::span list = lane.list;
     uint32_t begin = lane.item.end;
     for (; begin < list.size() && !isAction(list[begin].op); ++begin)
-      if (movesToHost(list[begin]) && isInRange(problem, list[begin]))
-        copy(lane, {rank, begin});
+      move(lane, {rank, begin});
     lane.item.end = begin;
     if (begin == list.size() || isRefused)
       return false;
@@ -203,7 +222,7 @@ public:
       length += own;
       longest = std::max(longest, own);
     }
-    if (!back.empty()) [[unlikely]]
+    if (!moved.empty()) [[unlikely]]
       start = std::max(start, stashesBack(list.subspan(begin, end - begin)));
     lane.blockedOn = missing;
     if (missing != kNothing)
@@ -270,26 +289,41 @@ private:
     Time copyEnd = 0;            ///< of the last copy
   };
 
-  /// When the stashes that actions read have been reloaded.
+  /// When the stashes that actions read are there.
   [[gnu::cold, gnu::noinline]] Time
   stashesBack(std::span<const Instruction> actions) const {
     Time time = 0;
     for (const Instruction &inst : actions)
       if (readsStash(inst.op))
-        time = std::max(time, back[index.forward(inst.stage, inst.microbatch)]);
+        time =
+            std::max(time, moved[index.forward(inst.stage, inst.microbatch)]);
     return time;
   }
 
-  [[gnu::cold, gnu::noinline]] void copy(Lane &lane, Site site) {
+  /// If the instruction moves a stash.
+  void move(Lane &lane, Site site) {
     const Instruction &inst = lane.list[site.instruction];
-    const Time start = std::max(lane.item.endTime, lane.copyEnd);
-    lane.copyEnd = start + duration(inst);
-    if (inst.op == Op::Reload) {
-      if (back.empty())
-        back.resize(index.stages * index.microbatches, 0);
-      back[index.forward(inst.stage, inst.microbatch)] = lane.copyEnd;
+    if (isInRange(problem, inst))
+      if (const StashMove way = stashMoveOf(problem, site.rank, inst);
+          way != StashMove::None)
+        startMove(lane, site, way);
+  }
+  [[gnu::cold, gnu::noinline]] void startMove(Lane &lane, Site site,
+                                              StashMove way) {
+    const Instruction &inst = lane.list[site.instruction];
+    if (moved.empty())
+      moved.resize(index.stages * index.microbatches, 0);
+    Time &there = moved[index.forward(inst.stage, inst.microbatch)];
+    Time start = lane.item.endTime;
+    if (way == StashMove::Back)
+      start = std::max(start, there);
+    if (movesToHost(inst)) {
+      start = std::max(start, lane.copyEnd);
+      there = lane.copyEnd = start + duration(inst);
+    } else {
+      there = start + latency(inst.stage, inst);
     }
-    onCopy(site, start, lane.copyEnd);
+    onMove(site, start, there);
   }
 
   std::span<const Instruction>
@@ -302,11 +336,12 @@ private:
   const OrderIndex index;
   Duration duration;
   Latency latency;
-  OnCopy onCopy;
+  OnMove onMove;
   std::vector<Lane> lanes;
-  BigArray<Time> ended;   ///< by index
-  std::vector<Time> back; ///< when the stash of (stage, mb) has been reloaded;
-                          ///< empty before the first reload
+  BigArray<Time> ended; ///< by index
+  /// When the stash of (stage, mb) has arrived where it was moved last; empty
+  /// before the first move.
+  std::vector<Time> moved;
   size_t numEnded = 0;    ///< of them
   bool isRefused = false; ///< checkActions knows why
 };
@@ -329,9 +364,9 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
       return time != other.time ? time > other.time : sequence > other.sequence;
     }
   };
-  OrderPlayer<Time, Duration, Latency, IgnoreCopies> player(
+  OrderPlayer<Time, Duration, Latency, IgnoreMoves> player(
       order, std::forward<Duration>(duration), std::forward<Latency>(latency),
-      IgnoreCopies());
+      IgnoreMoves());
   std::priority_queue<Event> running;
   uint64_t sequence = 0;
   auto start = [&](int32_t rank) {
@@ -354,15 +389,15 @@ Status playOrder(const Program &order, Duration &&duration, Latency &&latency,
 
 /// As above for those to whom only the times matter: every rank runs ahead
 /// until it needs another, so items come in the order of their rank, and causes
-/// before effects, and `onCopy(site, start, end)` hears of the copies to host
+/// before effects, and `onMove(site, start, end)` hears of the copies to host
 /// memory and back. Linear.
 template <typename Time, typename Duration, typename Latency, typename Visit,
-          typename OnCopy>
+          typename OnMove>
 Status playOrderByRank(const Program &order, Duration &&duration,
-                       Latency &&latency, Visit &&visit, OnCopy &&onCopy) {
-  OrderPlayer<Time, Duration, Latency, OnCopy> player(
+                       Latency &&latency, Visit &&visit, OnMove &&onMove) {
+  OrderPlayer<Time, Duration, Latency, OnMove> player(
       order, std::forward<Duration>(duration), std::forward<Latency>(latency),
-      std::forward<OnCopy>(onCopy));
+      std::forward<OnMove>(onMove));
   std::vector<int32_t> ready(order.ranks.size());
   std::iota(ready.rbegin(), ready.rend(), 0);
   while (!ready.empty()) {

@@ -60,19 +60,23 @@ struct Timing {
   double bubbleRate = 0; ///< (span - busy of the busiest rank) / span; 0 if 0
   std::vector<RankTiming> ranks;
   InstructionTimes start, end;
-  /// The copies to host memory and back, ascending.
-  std::vector<Site> copies;
+  /// The copies to host memory and back; of an order all moves of stashes from
+  /// the rank of their stage and back. Ascending.
+  std::vector<Site> moves;
 };
 
 /// The literature's model: the actions of each rank strictly in order; an
 /// action starts when its operands are there; a transfer is pure latency
-/// (Link::time) that occupies nothing, and that of a stash takes no time. The
-/// actions of an overlap take the sum of their times and hand over nothing
-/// before the end. A rank copies to host memory and back beside its actions,
-/// one copy of Problem::hostLink's time after the other: each starts when the
-/// action before it has ended, and only what reads a stash waits until that is
-/// back. Other instructions are ignored; they get the end of the action before
-/// them. nullopt when the order cannot run (a cycle or a missing action).
+/// (Link::time) that occupies nothing. The actions of an overlap take the sum
+/// of their times and hand over nothing before the end. A stash moves beside
+/// the actions: it starts to when the action before has ended, and only what
+/// reads it waits until it is back. To another rank a move is a transfer, and
+/// the activation counts as gone from its place in the list on, for in a
+/// program what comes next waits for that room; to host memory and back a rank
+/// makes one copy of Problem::hostLink's time after the other, and the
+/// activation counts until it is gone. Other instructions are ignored; they get
+/// the end of the action before them. nullopt when the order cannot run (a
+/// cycle or a missing action).
 std::optional<Timing> simulateOrder(const Program &program);
 
 /// The program as it stands, with its queues, waits and groups under closure

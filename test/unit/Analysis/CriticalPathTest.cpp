@@ -4,6 +4,7 @@
 #include "Testing/RandomProgram.h"
 
 #include "../Support/PathChecks.h"
+#include "penstock/Analysis/Timeline.h"
 #include "penstock/Program/Text.h"
 
 #include <gtest/gtest.h>
@@ -192,6 +193,37 @@ TEST(CriticalPath, GoesThroughCopiesToHostMemory) {
     list[i].numWaits = 1;
   }
   check(program, *simulateProgram(program));
+}
+
+TEST(CriticalPath, OfAnOrderGoesThroughStashesThatMove) {
+  Program program = makeProgram(2, 2);
+  program.problem.link = {5, 10};
+  program.problem.stages[0].bytes.stash = 1000; // 105 one way
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(0, 1)
+      .b(0, 1)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0);
+  RankBuilder(program, 1).f(1, 0).f(1, 1).b(1, 1).b(1, 0);
+  auto &list = program.ranks[0].instructions;
+  list[1].peer = list[4].peer = 1;
+  const Timing timing = *simulateOrder(program);
+  const auto path = criticalPath(program, timing);
+  EXPECT_EQ(listing(program, path),
+            "0.0 forward 0 mb 0, 1.0 0>1, 106.0 1>0, 211.0 backward 0 mb 0");
+  EXPECT_EQ(renderCriticalPath(program, path),
+            "critical path: F 1.0, B 2.0, transfers 210.0\n"
+            "0.0    rank 0       forward 0 mb 0\n"
+            "1.0    rank 0 to 1  offload 0 mb 0 to 1\n"
+            "106.0  rank 1 to 0  reload 0 mb 0 from 1\n"
+            "211.0  rank 0       backward 0 mb 0\n");
+  EXPECT_EQ(summarize(program, path).transfers, 210);
+  // The gradient takes 5, and from 17 on only the stash is under way.
+  EXPECT_EQ(waitingTimes(program, timing),
+            (std::vector<RankWaiting>{{0, 199, 8, 0}, {6, 0, 0, 201}}));
+  expectTimeAddsUp(program, timing);
 }
 
 TEST(CriticalPath, AnActionMayWaitForSeveralCopies) {

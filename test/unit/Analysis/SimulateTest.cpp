@@ -74,7 +74,7 @@ TEST(SimulateOrder, CopiesToHostMemoryRunBesideTheActions) {
   EXPECT_EQ(timesOf(timing->end, 0),
             (std::vector<double>{1, 3, 2, 3, 5, 7, 7, 9}));
   EXPECT_EQ(timing->makespan, 9);
-  EXPECT_EQ(timing->copies, (std::vector<Site>{{0, 1}, {0, 5}}));
+  EXPECT_EQ(timing->moves, (std::vector<Site>{{0, 1}, {0, 5}}));
   // While the third forward runs the first stash is still on its way.
   EXPECT_EQ(timing->ranks[0].peakActivations, 3);
   EXPECT_EQ(timing->ranks[0].peakBytes, 30);
@@ -87,6 +87,51 @@ TEST(SimulateOrder, CopiesToHostMemoryRunBesideTheActions) {
   EXPECT_EQ(timing->ranks[0].peakActivations, 2);
   EXPECT_EQ(timing->ranks[0].peakBytes, 20);
   EXPECT_EQ(timing->ranks[0].peakHostBytes, 10);
+}
+
+TEST(SimulateOrder, AStashMovesToAnotherRankAsLongAsTheLinkTakes) {
+  Program program = makeProgram(2, 2);
+  program.problem.link = {5, 10};
+  for (Stage &stage : program.problem.stages)
+    stage.bytes.stash = 1000; // 105 one way
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(0, 1)
+      .b(0, 1)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0);
+  RankBuilder(program, 1).f(1, 0).f(1, 1).b(1, 1).b(1, 0);
+  auto &list = program.ranks[0].instructions;
+  list[1].peer = list[4].peer = 1;
+  const auto check = [](const Timing &timing) {
+    EXPECT_EQ(timesOf(timing.start, 0),
+              (std::vector<double>{0, 1, 1, 15, 106, 211}));
+    EXPECT_EQ(timesOf(timing.end, 0),
+              (std::vector<double>{1, 106, 2, 17, 211, 213}));
+    EXPECT_EQ(timing.makespan, 213);
+    EXPECT_EQ(timing.moves, (std::vector<Site>{{0, 1}, {0, 4}}));
+    // In the program a second stash waits for the place of the first.
+    EXPECT_EQ(timing.ranks[0].peakActivations, 1);
+    EXPECT_EQ(timing.ranks[0].peakBytes, 1000);
+  };
+  Timing timing = *simulateOrder(program);
+  check(timing);
+  EXPECT_EQ(timing.ranks[1].peakActivations, 3);
+  EXPECT_EQ(timing.ranks[1].peakBytes, 3000);
+  // The order of a program has transfers instead.
+  Program lowered = program;
+  auto &transfers = lowered.ranks[0].instructions;
+  transfers[1].op = Op::Send;
+  transfers[4].op = Op::Recv;
+  transfers[1].payload = transfers[4].payload = Payload::Stash;
+  check(*simulateOrder(lowered));
+
+  program.problem.link = {};
+  timing = *simulateOrder(program);
+  EXPECT_EQ(timing.makespan, 9);
+  EXPECT_EQ(timing.ranks[0].peakActivations, 1);
+  EXPECT_EQ(timing.ranks[1].peakActivations, 3);
 }
 
 TEST(SimulateOrder, ABackwardWaitsForItsReload) {

@@ -116,16 +116,23 @@ private:
     return false;
   }
 
-  /// In an order: the action before on the rank, or one whose result it needs,
-  /// with a transfer between them.
+  /// In an order: the action, or move of a stash, before on the rank, or an
+  /// action whose result it needs, with a transfer between them.
   bool needs(const std::vector<CriticalStep> &path, size_t k) const {
-    if (path[k].isTransfer())
+    auto handsOver = [&](const CriticalStep &step) {
+      return step.isTransfer() && isAction(inst(step.site).op);
+    };
+    if (handsOver(path[k]))
       return k + 1 < path.size() && path[k + 1].site == path[k].site &&
              path[k].source == path[k - 1].site.rank &&
              path[k].destination == path[k].site.rank;
     const Site site = path[k].site;
     const auto &list = program.ranks[site.rank].instructions;
-    const bool moved = path[k - 1].isTransfer();
+    const bool moved = handsOver(path[k - 1]);
+    if (path[k].isTransfer()) {
+      EXPECT_EQ(path[k].source + path[k].destination,
+                site.rank + inst(site).peer);
+    }
     if (moved && k < 2) // a transfer of what took no time
       return true;
     const Site before = path[moved ? k - 2 : k - 1].site;
