@@ -500,6 +500,25 @@ TEST(PlanBuffers, SlotsInHostMemoryAreReused) {
   EXPECT_EQ(stashes(program), 3);
 }
 
+TEST(PlanBuffers, RatherWaitsForAnOffloadThanRunsOutOfMemory) {
+  Problem problem = pipeline(1, 3);
+  problem.stages[0].bytes.stash = 256;
+  problem.hostLink.latency = 2;
+  Program order = *gpipe(problem, {.descending = true}); // F0 F1 F2 B2 B1 B0
+  offloadStashes(order, /*ahead=*/1);
+  std::erase_if(order.ranks[0].instructions, [](const Instruction &inst) {
+    return movesToHost(inst) && inst.microbatch == 2;
+  });
+  const Program ample = lowered(order);
+  EXPECT_EQ(ample.ranks[0].slotBytes.size(), 3u);
+  EXPECT_EQ(simulateProgram(ample)->makespan, 9);
+  order.problem.memory = 512;
+  const Program tight = lowered(order);
+  EXPECT_EQ(tight.ranks[0].slotBytes.size(), 2u);
+  EXPECT_GT(simulateProgram(tight)->makespan, 9);
+  EXPECT_TRUE(verify(tight).accepted());
+}
+
 TEST(PlanBuffers, CopiesStayOnQueueZeroWithTheTransfers) {
   Program order = *oneForwardOneBackward(pipeline(2, 4));
   offloadStashes(order);
