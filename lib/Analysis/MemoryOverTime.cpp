@@ -19,6 +19,14 @@ static void add(Changes &changes, double from, double to, int64_t activations,
   changes.push_back({to, -activations, -bytes});
 }
 
+/// When an instruction gives back the room of a stash. In an order one that
+/// moves to another rank counts as simulateOrder() says.
+static double endOf(const Program &program, size_t r, uint32_t i,
+                    const Timing &timing) {
+  return movesToRank(program.ranks[r].instructions[i]) ? timing.start[r][i]
+                                                       : timing.end[r][i];
+}
+
 /// An activation is alive from the start of its F to the end of its B or W, on
 /// the rank where its stash is; where it is computed again, during its F and
 /// from the start of its R. Of an order the bytes of a stash that another
@@ -34,7 +42,7 @@ static void addActivations(const Program &program, size_t r,
     if (bringsStash(inst))
       changes[r].push_back({start, 1, 0});
     else if (takesStash(inst))
-      changes[r].push_back({end, -1, 0});
+      changes[r].push_back({endOf(program, r, i, timing), -1, 0});
     if (!dropped.empty() && dropped[i])
       changes[r].push_back({end, -1, 0});
     if (movesToRank(inst)) {
@@ -107,11 +115,12 @@ std::vector<std::vector<MemoryStep>> memoryOverTime(const Program &program,
                        return;
                      if (static_cast<size_t>(range) >= ends.size())
                        ends.resize(range + 1, 0);
-                     ends[range] = std::max(ends[range], end[i]);
+                     ends[range] =
+                         std::max(ends[range], endOf(program, r, i, timing));
                    });
     for (size_t k = 0; k < ranges.size(); ++k)
       add(changes[r], start[ranges[k].first],
-          std::max(k < ends.size() ? ends[k] : 0, end[ranges[k].last]), 0,
+          k < ends.size() && ends[k] > 0 ? ends[k] : end[ranges[k].last], 0,
           bytesOf(problem, {ranges[k].kind, ranges[k].stage, 0}));
     addActivations(program, r, timing, changes);
     addVersions(problem, weightVersions(program, static_cast<int32_t>(r)),
