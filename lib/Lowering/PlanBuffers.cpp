@@ -16,6 +16,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace penstock {
@@ -519,6 +520,8 @@ static Status planHost(const Problem &problem, RankProgram &rank,
       classes.push_back({bytesAt(list[i]), 0, {}, 0});
     }
   rank.hostSlotBytes.clear();
+  if (copies.empty())
+    return success();
   auto less = [](const SizeClass &a, const SizeClass &b) {
     return a.bytes < b.bytes;
   };
@@ -532,16 +535,16 @@ static Status planHost(const Problem &problem, RankProgram &rank,
     return *std::lower_bound(classes.begin(), classes.end(),
                              SizeClass{bytesAt(inst), 0, {}, 0}, less);
   };
-  std::vector<int64_t> rowOf(problem.stages.size(), MicrobatchTable::kNoRow);
+  std::unordered_map<int32_t, int64_t> rowOf; // of the few stages of a rank
   MicrobatchTable slotOf(problem.numMicrobatches);
   slotOf.clear(list.size());
   for (uint32_t i : copies) {
     Instruction &inst = list[i];
     SizeClass &slots = classOf(inst);
-    int64_t &row = rowOf[inst.stage];
-    if (row == MicrobatchTable::kNoRow)
-      row = slotOf.addRow();
-    int32_t &slot = slotOf.at(row, inst.microbatch);
+    const auto [row, isNew] = rowOf.try_emplace(inst.stage, 0);
+    if (isNew)
+      row->second = slotOf.addRow();
+    int32_t &slot = slotOf.at(row->second, inst.microbatch);
     if (inst.op == Op::Offload) {
       if (slot != kNoSlot) // what was there is needed no more
         slots.freed.push_back(slot);
