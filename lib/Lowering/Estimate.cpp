@@ -63,6 +63,7 @@ Estimate estimate(Result<Program> order, bool lower) {
   }
   Program &program = *order;
   result.numStages = program.problem.numStages();
+  result.slices = program.problem.slices;
   for (const Instruction &inst : program.ranks[0].instructions)
     result.asynchronous |= inst.op == Op::Step && inst.microbatch >= 0;
   std::optional<Timing> timing;

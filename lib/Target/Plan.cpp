@@ -257,6 +257,13 @@ static std::string formatBytes(int64_t bytes) {
   return text;
 }
 
+/// Stage activations of whole micro-batches: "8", "1.875".
+static std::string formatActivations(const Estimate &e) {
+  return e.peakActivations % e.slices == 0
+             ? std::to_string(e.peakActivations / e.slices)
+             : formatRounded(static_cast<double>(e.peakActivations) / e.slices);
+}
+
 /// Prints rows of cells, the first column to the left and the others to the
 /// right.
 static void printTable(raw_ostream &os,
@@ -324,10 +331,9 @@ void printPlan(raw_ostream &os, const Plan &plan) {
       continue;
     auto &cells = table.emplace_back(std::vector<std::string>{
         row.schedule, formatRounded(e.makespan), formatRounded(e.span),
-        llvm::formatv("{0:F4}", e.bubbleRate),
-        std::to_string(e.peakActivations), formatBytes(e.peakBytes()),
-        std::to_string(e.traffic.transfers), formatBytes(e.traffic.bytes),
-        llvm::formatv("{0:F4}", e.linkShare)});
+        llvm::formatv("{0:F4}", e.bubbleRate), formatActivations(e),
+        formatBytes(e.peakBytes()), std::to_string(e.traffic.transfers),
+        formatBytes(e.traffic.bytes), llvm::formatv("{0:F4}", e.linkShare)});
     if (target)
       cells.push_back(
           row.leastMicrobatches ? std::to_string(*row.leastMicrobatches) : "-");
@@ -392,6 +398,7 @@ json::Value planToJson(const Plan &plan) {
         {"makespan", orNull(e.runs, e.makespan)},
         {"span", orNull(e.runs, e.span)},
         {"bubble_rate", orNull(e.runs, e.bubbleRate)},
+        {"slices", orNull(e.runs, e.slices)},
         {"peak_activations", orNull(e.runs, e.peakActivations)},
         {"peak_bytes", orNull(e.runs, e.peakBytes())},
         {"fullest_rank", orNull(e.runs, e.fullest)},

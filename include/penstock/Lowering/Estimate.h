@@ -38,7 +38,9 @@ struct Estimate {
   /// than that of the whole batch.
   bool asynchronous = false;
   double makespan = 0, span = 0, bubbleRate = 0; ///< as Timing has them
-  int64_t peakActivations = 0;                   ///< of the rank that has most
+  /// Of the rank that has most, a count of slices where micro-batches are cut.
+  int64_t peakActivations = 0;
+  int32_t slices = 1; ///< of a micro-batch
   std::vector<RankMemory> memory;
   int32_t fullest = 0; ///< the first of the ranks that need most bytes
   /// Of all ranks, in one step.
