@@ -57,6 +57,10 @@ private:
                      int64_t MemoryStep::*value, double largest);
   void writePath();
 
+  /// What counts slices, where micro-batches are cut into some.
+  std::string sliced(std::string_view what) const {
+    return std::string(what) + (program.problem.slices > 1 ? " of slices" : "");
+  }
   void heading(std::string_view text) { os << "<h2>" << text << "</h2>\n"; }
   void cell(std::string_view text) { os << "<td>" << text << "</td>"; }
   void pre(std::string_view text) {
@@ -108,7 +112,7 @@ void Page::writeRanks() {
   for (const Share &share : kShares)
     names.push_back("<i style=\"background:" + std::string(share.colour) +
                     "\"></i>" + std::string(share.name));
-  names.insert(names.end(), {"peak activations", "peak memory"});
+  names.insert(names.end(), {sliced("peak activations"), "peak memory"});
   beginTable(names);
   for (size_t r = 0; r < timing.ranks.size(); ++r) {
     const RankTiming &rank = timing.ranks[r];
@@ -184,7 +188,7 @@ void Page::writeMemory() {
   heading("Memory over time");
   os << "<p>"
      << (hasBytes ? "Bytes that a rank holds"
-                  : "Stage activations that a rank holds")
+                  : sliced("Stage activations") + " that a rank holds")
      << ", all to one scale: the top of a row is "
      << (hasBytes ? formatBytes(largest)
                   : std::to_string(largest) + " activations")

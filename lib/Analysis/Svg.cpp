@@ -573,7 +573,10 @@ double Picture::drawLegend(double y) {
     text(body, x, middle, what);
   };
   if (numbered)
-    note("numbers: micro-batches");
+    note(problem.slices > 1
+             ? "numbers: slices, " + std::to_string(problem.slices) +
+                   " for each micro-batch"
+             : "numbers: micro-batches");
   if (times.largestCell > 1)
     note("stacked: run together");
   return flow.bottom();
@@ -600,8 +603,10 @@ double Picture::drawCaption(double y) {
       add("peak " + describe((*rank).*member) + " (rank " +
           std::to_string(rank - timing.ranks.begin()) + ")");
   };
-  addPeak(&RankTiming::peakActivations,
-          [](int64_t count) { return counted(count, "activation"); });
+  addPeak(&RankTiming::peakActivations, [&](int64_t count) {
+    return counted(count, "activation") +
+           (problem.slices > 1 ? " of slices" : "");
+  });
   addPeak(&RankTiming::peakBytes, formatBytes);
   addPeak(&RankTiming::peakHostBytes,
           [](int64_t bytes) { return formatBytes(bytes) + " in host memory"; });

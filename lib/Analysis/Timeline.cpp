@@ -16,8 +16,11 @@ std::string describeTiming(const Program &program, const Timing &timing) {
   char *end = std::to_chars(bubble, std::end(bubble), timing.bubbleRate,
                             std::chars_format::fixed, 4)
                   .ptr;
-  return "p = " + std::to_string(program.problem.numRanks) +
-         ", m = " + std::to_string(program.problem.numWholeMicrobatches()) +
+  const Problem &problem = program.problem;
+  const std::string slices =
+      problem.slices > 1 ? " of " + counted(problem.slices, "slice") : "";
+  return "p = " + std::to_string(problem.numRanks) +
+         ", m = " + std::to_string(problem.numWholeMicrobatches()) + slices +
          ", makespan " + formatRounded(timing.makespan) + ", bubble rate " +
          std::string(bubble, end);
 }

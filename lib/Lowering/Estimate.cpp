@@ -63,6 +63,7 @@ Estimate estimate(Result<Program> order, bool lower) {
   }
   Program &program = *order;
   result.numStages = program.problem.numStages();
+  result.slices = program.problem.slices;
   for (const Instruction &inst : program.ranks[0].instructions)
     result.asynchronous |= inst.op == Op::Step && inst.microbatch >= 0;
   std::optional<Timing> timing;
@@ -91,6 +92,58 @@ Estimate estimate(Result<Program> order, bool lower) {
                   : explainOrderCycle(program, findOrderCycle(program)).message;
   }
   return result;
+}
+
+std::optional<int32_t> leastMicrobatches(
+    Problem problem, const std::function<Result<Program>(Problem &)> &make,
+    const std::optional<BubbleForm> &form, double target, int64_t maxActions) {
+  constexpr double kSlack = 1e-12; // what rounding may add to a rate
+  const int64_t actionsEach =
+      3 * std::max<int64_t>(1, int64_t(problem.numStages()) * problem.slices);
+  const int64_t largest = maxActions / 4 / actionsEach;
+  int64_t simulated = 0;
+  auto isKnown = [&](int64_t m) {
+    return form && form->holds(static_cast<int32_t>(m));
+  };
+  auto isEnough = [&](int64_t m) {
+    if (isKnown(m))
+      return form->fraction(static_cast<int32_t>(m)) <= target;
+    if (m > largest)
+      return false;
+    simulated += m * actionsEach;
+    problem.numMicrobatches = static_cast<int32_t>(m * problem.slices);
+    Result<Program> order = make(problem);
+    const std::optional<Timing> timing =
+        order ? simulateOrder(*order) : std::nullopt;
+    return timing && timing->bubbleRate <= target + kSlack;
+  };
+
+  const int64_t known = form ? form->least(target) : 0;
+  int64_t last = known > 0 ? known - 1 : largest;
+  if (form && form->multiple == 1 && form->last == kMaxMicrobatches)
+    last = std::min<int64_t>(last, form->first - 1); // all behind is known
+  int64_t low = 0;
+  while (low < last && simulated + (low + 1) * actionsEach <= maxActions)
+    if (isEnough(++low))
+      return static_cast<int32_t>(low);
+
+  int64_t high = known;
+  while (high == 0 && low < last) {
+    const int64_t m = std::min(2 * std::max<int64_t>(low, 1), last);
+    (isEnough(m) ? high : low) = m;
+  }
+  if (high == 0)
+    return std::nullopt;
+  for (last = std::min(last, high - 1); low < last;) {
+    const int64_t middle = low + (last - low + 1) / 2;
+    if (isEnough(middle)) {
+      high = middle;
+      last = middle - 1;
+    } else {
+      low = middle;
+    }
+  }
+  return static_cast<int32_t>(high);
 }
 
 bool isBetter(const Estimate &a, const Estimate &b, EstimateKey key) {

@@ -99,6 +99,26 @@ std::string checkTotalTime(const Problem &problem) {
               " or more cannot be computed with, choose a larger unit of time");
 }
 
+/// What a rank may hold of all micro-batches on all stages, added up: a stash,
+/// a version of the weights, and activations and gradients that come and go.
+/// With what it holds in any case, 64 bits have room for it.
+std::string checkTotalBytes(const Problem &problem) {
+  constexpr double kMaxTotalBytes = int64_t(1) << 62;
+  double each = 0;
+  for (const Stage &stage : problem.stages)
+    each += static_cast<double>(stage.bytes.stash) +
+            static_cast<double>(stage.bytes.parameters) +
+            4 * static_cast<double>(stage.bytes.output);
+  const double total = each * problem.numWholeMicrobatches();
+  if (total < kMaxTotalBytes)
+    return {};
+  return text("the stashes, weights and outputs of a micro-batch, ", each,
+              " bytes on all stages, are ", total, " bytes for all ",
+              problem.numWholeMicrobatches(), "; sums of ", kMaxTotalBytes,
+              " or more cannot be computed with, give fewer micro-batches or "
+              "smaller sizes");
+}
+
 std::string checkWeights(const Problem &problem) {
   if (!problem.weights.empty() && problem.slices > 1)
     return text("micro-batches that are cut into slices have no weights; drop "
@@ -244,6 +264,8 @@ std::string checkProblem(const Problem &problem) {
                         problem.hostLink.bytesPerTime);
   if (fault.empty())
     fault = checkTotalTime(problem);
+  if (fault.empty())
+    fault = checkTotalBytes(problem);
   if (fault.empty())
     fault = checkRange<int64_t>("the memory of a rank", problem.memory, 0,
                                 INT64_MAX);

@@ -25,6 +25,25 @@ double BubbleForm::fraction(int32_t numMicrobatches) const {
   return span > 0 ? idle / span : 0;
 }
 
+int32_t BubbleForm::least(double target) const {
+  // The bubble rate never grows with m.
+  const int64_t step = multiple;
+  int64_t low = (first + step - 1) / step, high = last / step;
+  auto meets = [&](int64_t k) {
+    return fraction(static_cast<int32_t>(k * step)) <= target;
+  };
+  if (low > high || !meets(high))
+    return 0;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (meets(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return static_cast<int32_t>(low * step);
+}
+
 namespace {
 /// A family and its closed form.
 struct Entry {
@@ -41,6 +60,12 @@ static bool flush(const EqualStages &s, BubbleForm &form) {
   form.fixed = (s.numRanks - 1) * pass;
   form.perMissing = (s.chunks - 1) * pass;
   return true;
+}
+
+/// 1F1B over slices, in whose times the bubble is that of 1F1B.
+static bool seqForm(const EqualStages &s, BubbleForm &form) {
+  form.fixed = (s.numRanks - 1) * (s.cost.forward + s.cost.backward) / s.slices;
+  return s.slices >= 1;
 }
 
 static bool naiveForm(const EqualStages &s, BubbleForm &form) {
@@ -141,6 +166,7 @@ static constexpr Entry kForms[] = {
     {"gpipe", 1, flush, ""},
     {"one_f_one_b", 1, flush, ""},
     {"bpipe", 1, flush, ""},
+    {"seq_1f1b", 1, seqForm, "at least one slice"},
     {"interleaved_1f1b", 0, flush, ""},
     {"breadth_first", 0, flush, ""},
     {"zb_h1", 1, zbH1Form, "W <= F"},
@@ -225,24 +251,13 @@ Result<int32_t> leastMicrobatches(std::string_view family,
   Result<BubbleForm> form = bubbleForm(family, stages);
   if (!form)
     return form.failure();
-  // The bubble rate never grows with m.
-  const int64_t step = form->multiple;
-  int64_t low = (form->first + step - 1) / step, high = form->last / step;
-  if (form->fraction(static_cast<int32_t>(high * step)) > target)
-    return Failure{
-        std::string(family) + ": the bubble rate stays above " +
-        formatNumber(target) + "; with " + std::to_string(high * step) +
-        " micro-batches it is " +
-        formatNumber(form->fraction(static_cast<int32_t>(high * step))) +
-        "; aim higher, or use another family"};
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (form->fraction(static_cast<int32_t>(middle * step)) <= target)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return static_cast<int32_t>(low * step);
+  if (const int32_t least = form->least(target))
+    return least;
+  const int32_t most = form->last / form->multiple * form->multiple;
+  return Failure{std::string(family) + ": the bubble rate stays above " +
+                 formatNumber(target) + "; with " + std::to_string(most) +
+                 " micro-batches it is " + formatNumber(form->fraction(most)) +
+                 "; aim higher, or use another family"};
 }
 
 //===----------------------------------------------------------------------===//

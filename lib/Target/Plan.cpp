@@ -103,29 +103,45 @@ static std::string textOf(Family family) {
   return text;
 }
 
-/// What the closed form of a family says about equal stages of the same total
-/// cost. Forms are for the default parameters.
-static std::optional<int32_t> leastFor(StringRef schedule,
-                                       const Problem &problem, Family family,
+/// The least m of equal stages of the same total cost, with free transfers.
+static std::optional<int32_t> leastFor(const std::string &schedule,
+                                       const Problem &of, Family family,
                                        double target) {
-  for (StringRef other : {"split_backward", "recompute", "group"})
-    if (schedule.contains(other))
-      return std::nullopt;
-  EqualStages stages{
-      problem.numRanks, family.getChunks(), {0, 0, 0, 0, 0}, problem.overlap};
-  for (const Stage &stage : problem.stages) {
-    stages.cost.forward += stage.cost.forward;
-    stages.cost.backward += stage.cost.backward;
-    stages.cost.input += stage.cost.input;
-    stages.cost.weight += stage.cost.weight;
+  Problem problem;
+  problem.name = of.name;
+  problem.numRanks = of.numRanks;
+  problem.slices = of.slices;
+  problem.overlap = of.overlap;
+  Stage mean;
+  for (auto part :
+       {&StageCost::forward, &StageCost::backward, &StageCost::input,
+        &StageCost::weight, &StageCost::recompute}) {
+    double sum = 0;
+    for (const Stage &stage : of.stages)
+      sum += stage.cost.*part;
+    mean.cost.*part = sum / of.numStages();
   }
-  for (double *cost : {&stages.cost.forward, &stages.cost.backward,
-                       &stages.cost.input, &stages.cost.weight})
-    *cost /= problem.numStages();
-  const StringRef name = schedule.take_until([](char c) { return c == '<'; });
-  Result<int32_t> least =
-      leastMicrobatches({name.data(), name.size()}, stages, target);
-  return least ? std::optional(*least) : std::nullopt;
+  problem.stages.assign(of.stages.size(), mean);
+
+  // Forms are for the default parameters.
+  const StringRef text = schedule;
+  std::optional<BubbleForm> form;
+  if (!text.contains("split_backward") && !text.contains("group")) {
+    Result<BubbleForm> found = bubbleForm(
+        text.take_until([](char c) { return c == '<'; }).str(),
+        {of.numRanks, family.getChunks(), mean.cost, of.overlap, of.slices});
+    if (found) {
+      form = *found;
+      if (text.contains("recompute"))
+        form->work += mean.cost.recompute;
+    }
+  }
+  auto make = [&](Problem &trial) {
+    trial.chains.clear();
+    family.place(trial);
+    return family.generate(trial);
+  };
+  return leastMicrobatches(std::move(problem), make, form, target);
 }
 
 //===----------------------------------------------------------------------===//
@@ -189,7 +205,11 @@ FailureOr<Plan> makePlan(ScheduleOp op, const PlanOptions &options) {
   FailureOr<std::vector<Stage>> layers = extractLayers(op);
   if (failed(layers))
     return failure();
+  // Without the model, for a cut into stages suits some families only.
+  const FlatSymbolRefAttr model = op.getModelAttr();
+  op.setModelAttr({});
   FailureOr<ExtractedProgram> spec = extractProgram(op);
+  op.setModelAttr(model);
   if (failed(spec))
     return failure();
 
@@ -214,16 +234,16 @@ FailureOr<Plan> makePlan(ScheduleOp op, const PlanOptions &options) {
     problems.push_back(problemOf(op, family));
     PlanRow &row = plan.rows.emplace_back();
     row.schedule = textOf(family);
-    if (problems.back() && options.targetBubble)
-      row.leastMicrobatches = leastFor(row.schedule, *problems.back(), family,
-                                       *options.targetBubble);
   }
   op.setFamilyAttr({});
   auto estimateRow = [&](size_t i) {
     Result<Problem> &of = problems[i];
-    plan.rows[i].estimate =
-        of ? estimate((*families)[i].generate(*of), options.lower)
-           : estimate(of.failure());
+    PlanRow &row = plan.rows[i];
+    if (of && options.targetBubble)
+      row.leastMicrobatches =
+          leastFor(row.schedule, *of, (*families)[i], *options.targetBubble);
+    row.estimate = of ? estimate((*families)[i].generate(*of), options.lower)
+                      : estimate(of.failure());
     of = Failure{}; // lets go of the problem
   };
   // Large ones one by one: each may take gigabytes.
@@ -255,6 +275,13 @@ static std::string formatBytes(int64_t bytes) {
   llvm::raw_string_ostream(text)
       << llvm::format("%.*f ", digits, value) << kUnits[unit];
   return text;
+}
+
+/// Stage activations of whole micro-batches: "8", "1.875".
+static std::string formatActivations(const Estimate &e) {
+  return e.peakActivations % e.slices == 0
+             ? std::to_string(e.peakActivations / e.slices)
+             : formatRounded(static_cast<double>(e.peakActivations) / e.slices);
 }
 
 /// Prints rows of cells, the first column to the left and the others to the
@@ -324,10 +351,9 @@ void printPlan(raw_ostream &os, const Plan &plan) {
       continue;
     auto &cells = table.emplace_back(std::vector<std::string>{
         row.schedule, formatRounded(e.makespan), formatRounded(e.span),
-        llvm::formatv("{0:F4}", e.bubbleRate),
-        std::to_string(e.peakActivations), formatBytes(e.peakBytes()),
-        std::to_string(e.traffic.transfers), formatBytes(e.traffic.bytes),
-        llvm::formatv("{0:F4}", e.linkShare)});
+        llvm::formatv("{0:F4}", e.bubbleRate), formatActivations(e),
+        formatBytes(e.peakBytes()), std::to_string(e.traffic.transfers),
+        formatBytes(e.traffic.bytes), llvm::formatv("{0:F4}", e.linkShare)});
     if (target)
       cells.push_back(
           row.leastMicrobatches ? std::to_string(*row.leastMicrobatches) : "-");
@@ -392,6 +418,7 @@ json::Value planToJson(const Plan &plan) {
         {"makespan", orNull(e.runs, e.makespan)},
         {"span", orNull(e.runs, e.span)},
         {"bubble_rate", orNull(e.runs, e.bubbleRate)},
+        {"slices", orNull(e.runs, e.slices)},
         {"peak_activations", orNull(e.runs, e.peakActivations)},
         {"peak_bytes", orNull(e.runs, e.peakBytes())},
         {"fullest_rank", orNull(e.runs, e.fullest)},

@@ -17,6 +17,7 @@
 #include "mlir/Tools/mlir-translate/Translation.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/SourceMgr.h"
 
 using namespace mlir;
 
@@ -291,11 +292,20 @@ static LogicalResult toTorchCsv(Operation *module, raw_ostream &os) {
   return success();
 }
 
-static OwningOpRef<Operation *> fromTorchCsv(StringRef source,
-                                             MLIRContext *context) {
+/// The text of a file that is no MLIR, and where errors stand that concern it.
+static std::pair<StringRef, Location> readSource(llvm::SourceMgr &sources,
+                                                 MLIRContext *context) {
   context->loadDialect<PipeDialect>();
-  Location loc = UnknownLoc::get(context);
-  auto fail = [&](const std::string &why) {
+  const llvm::MemoryBuffer *buffer =
+      sources.getMemoryBuffer(sources.getMainFileID());
+  return {buffer->getBuffer(),
+          FileLineColLoc::get(context, buffer->getBufferIdentifier(), 0, 0)};
+}
+
+static OwningOpRef<Operation *> fromTorchCsv(llvm::SourceMgr &sources,
+                                             MLIRContext *context) {
+  const auto [source, loc] = readSource(sources, context);
+  auto fail = [loc = loc](const std::string &why) {
     emitError(loc) << why;
     return OwningOpRef<Operation *>();
   };
@@ -318,10 +328,9 @@ static OwningOpRef<Operation *> fromTorchCsv(StringRef source,
   return OwningOpRef<Operation *>(module.release());
 }
 
-static OwningOpRef<Operation *> fromProgram(StringRef source,
+static OwningOpRef<Operation *> fromProgram(llvm::SourceMgr &sources,
                                             MLIRContext *context) {
-  context->loadDialect<PipeDialect>();
-  Location loc = UnknownLoc::get(context);
+  const auto [source, loc] = readSource(sources, context);
   Result<Program> program = deserialize(
       {reinterpret_cast<const uint8_t *>(source.data()), source.size()});
   if (!program)
@@ -369,8 +378,8 @@ void penstock::registerTranslations() {
       toTorchCsv, dialects);
   TranslateToMLIRRegistration(
       "torch-csv-to-pipe", "Read a schedule of torch.distributed.pipelining",
-      TranslateStringRefToMLIRFunction(fromTorchCsv), dialects);
+      TranslateRawSourceMgrToMLIRFunction(fromTorchCsv), dialects);
   TranslateToMLIRRegistration("program-to-pipe", "Read a program file (.psp)",
-                              TranslateStringRefToMLIRFunction(fromProgram),
+                              TranslateRawSourceMgrToMLIRFunction(fromProgram),
                               dialects);
 }

@@ -4,12 +4,14 @@
 In a ```console block each line `$ command` (continued by a trailing backslash)
 is run by bash and the lines up to the next `$` are what it must print, standard
 output and error together; `...` stands for anything. The commands of one page
-share an empty folder that has `examples` in it.
+share an empty folder that has `examples` in it. Without pages: the README and all of
+docs.
 
-  console.py SOURCE_DIR BIN_DIR PAGE...
+  console.py SOURCE_DIR BIN_DIR [PAGE...]
 """
 
 import doctest
+import glob
 import os
 import re
 import subprocess
@@ -43,6 +45,10 @@ def commands(page):
 
 def main():
     source, binaries, *pages = sys.argv[1:]
+    if not pages:
+        pages = ["README.md"] + sorted(
+            os.path.relpath(page, source) for page in
+            glob.glob(os.path.join(glob.escape(source), "docs", "**", "*.md"), recursive=True))
     checker = doctest.OutputChecker()
     environment = dict(os.environ, PATH=binaries + os.pathsep + os.environ["PATH"])
     failures = count = 0

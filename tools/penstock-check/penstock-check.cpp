@@ -113,6 +113,12 @@ static int run(int argc, char **argv) {
     options.placement = placements.at(placement);
   if (options.path.ends_with(".csv"))
     return checkTorchFile(options);
+  for (const auto &[name, value] :
+       {std::pair("--fifo", &fifo), std::pair("--placement", &placement)})
+    if (!value->empty())
+      return notReadable(options, options.path + ": " + name +
+                                      " is for schedules of torch (.csv) only; "
+                                      "leave it out");
   if (options.path.ends_with(".json"))
     return checkCaseFile(options);
   return checkProgramFile(options);

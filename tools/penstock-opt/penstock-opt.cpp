@@ -1,5 +1,6 @@
 //===- penstock-opt.cpp - Runs passes on pipe IR --------------------------===//
 
+#include "../OutputErrors.h"
 #include "penstock/Dialect/Pipe/IR/PipeDialect.h"
 #include "penstock/Dialect/Pipe/Transforms/Passes.h"
 
@@ -18,6 +19,7 @@ static void verifyOnlyOnRequest() {
 }
 
 int main(int argc, char **argv) {
+  penstock::nameOutputInErrors("penstock-opt");
   mlir::DialectRegistry registry;
   registry.insert<penstock::pipe::PipeDialect>();
   penstock::pipe::registerPipePasses();

@@ -5,12 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../OutputErrors.h"
 #include "penstock/Target/Translations.h"
 
 #include "mlir/Support/LogicalResult.h"
 #include "mlir/Tools/mlir-translate/MlirTranslateMain.h"
 
 int main(int argc, char **argv) {
+  penstock::nameOutputInErrors("penstock-translate");
   penstock::registerTranslations();
   return mlir::failed(
       mlir::mlirTranslateMain(argc, argv, "Penstock translation driver\n"));

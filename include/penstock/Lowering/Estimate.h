@@ -10,7 +10,10 @@
 
 #include "penstock/Analysis/Footprint.h"
 #include "penstock/Program/Result.h"
+#include "penstock/Schedule/Plan.h"
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -38,7 +41,9 @@ struct Estimate {
   /// than that of the whole batch.
   bool asynchronous = false;
   double makespan = 0, span = 0, bubbleRate = 0; ///< as Timing has them
-  int64_t peakActivations = 0;                   ///< of the rank that has most
+  /// Of the rank that has most, a count of slices where micro-batches are cut.
+  int64_t peakActivations = 0;
+  int32_t slices = 1; ///< of a micro-batch
   std::vector<RankMemory> memory;
   int32_t fullest = 0; ///< the first of the ranks that need most bytes
   /// Of all ranks, in one step.
@@ -55,6 +60,24 @@ struct Estimate {
 /// `lower` the program that it becomes, buffers planned; the figures are those
 /// that simulateOrder and simulateProgram find. A failure gives its reason.
 Estimate estimate(Result<Program> order, bool lower = false);
+
+inline constexpr int64_t kMaxTriedActions = int64_t(1) << 21;
+
+/// A number of micro-batches with which the bubble rate is at most `target`,
+/// the least of those that are tried. `make` gives the order of the problem it
+/// gets, in which only numMicrobatches and what it makes of them is another
+/// one, `form`, if there is one, the bubble rate where it holds; elsewhere the
+/// order is simulated. A number for which there is no order, or one that cannot
+/// run, is not enough. Tried are all numbers from 1 on, as long as simulating
+/// them takes `maxActions` in all: the least one up to there is found even if
+/// the rate rises again behind it. From there on they are doubled, and the last
+/// interval is halved, as if the rate never rose, up to what `form` gives, or
+/// orders of a quarter as many actions. Nullopt if none of them is enough.
+std::optional<int32_t>
+leastMicrobatches(Problem problem,
+                  const std::function<Result<Program>(Problem &)> &make,
+                  const std::optional<BubbleForm> &form, double target,
+                  int64_t maxActions = kMaxTriedActions);
 
 /// What schedules are compared by; less is better.
 enum class EstimateKey : uint8_t { Makespan, Span, Memory };

@@ -22,6 +22,7 @@ struct EqualStages {
   int32_t chunks = 1;  ///< stages on every rank, of the families that take any
   StageCost cost = {}; ///< of one stage and one micro-batch
   double overlap = 0;  ///< as Problem has it
+  int32_t slices = 1;  ///< of a micro-batch, of seq_1f1b
 };
 
 /// The closed form of a family's bubble: the part of the span in which the
@@ -43,12 +44,15 @@ struct BubbleForm {
   double bubble(int32_t numMicrobatches) const;
   /// bubble / (bubble + work of all micro-batches): the bubble rate.
   double fraction(int32_t numMicrobatches) const;
+  /// The least m for which it holds and fraction(m) <= target; 0 if there is
+  /// none.
+  int32_t least(double target) const;
 };
 
 /// The closed form of a family, named as in the dialect, with its default
 /// parameters; docs/schedules.md has the formulas and their papers. For a
-/// recomputing gpipe add R to the backward. Fails for a family that has none,
-/// and for costs for which it does not hold.
+/// recomputing gpipe add R to `work`. Fails for a family that has none, and for
+/// costs for which it does not hold.
 Result<BubbleForm> bubbleForm(std::string_view family,
                               const EqualStages &stages);
 
@@ -59,7 +63,8 @@ Result<double> bubbleFraction(std::string_view family,
                               int32_t numMicrobatches);
 
 /// The least number of micro-batches with a bubble rate of at most `target`, by
-/// the closed form. Fails as bubbleForm, for a target that is not in [0, 1),
+/// the closed form; Lowering/Estimate.h has one that looks beyond it. Fails as
+/// bubbleForm, for a target that is not in [0, 1),
 /// and where no number that the form holds for is enough.
 Result<int32_t> leastMicrobatches(std::string_view family,
                                   const EqualStages &stages, double target);

@@ -36,7 +36,7 @@ struct PlanRow {
   std::string schedule; ///< its family, as pipe-compile takes it
   Estimate estimate;
   /// Micro-batches that keep the bubble rate of equal stages and free transfers
-  /// at the target, where there is a closed form.
+  /// at the target, as leastMicrobatches of Lowering/Estimate.h finds them.
   std::optional<int32_t> leastMicrobatches;
 };
 

@@ -117,6 +117,22 @@ TEST_F(CheckTest, Accepted) {
   EXPECT_EQ(err, "");
 }
 
+TEST_F(CheckTest, OptionsOfOtherFiles) {
+  const std::string file = write(oneForwardOneBackwardProgram());
+  EXPECT_EQ(check(file + " --placement=v"), 2);
+  EXPECT_EQ(err, file + ": --placement is for schedules of torch (.csv) only; "
+                        "leave it out\n");
+  EXPECT_EQ(check(file + " --fifo=rank"), 2);
+  EXPECT_EQ(err, file + ": --fifo is for schedules of torch (.csv) only; leave "
+                        "it out\n");
+  const std::string cases = path("a.json");
+  std::ofstream(cases) << "[]";
+  EXPECT_EQ(check(cases + " --fifo=edge --json"), 2);
+  EXPECT_EQ(Json::parse(out)["error"],
+            cases + ": --fifo is for schedules of torch (.csv) only; leave it "
+                    "out");
+}
+
 TEST_F(CheckTest, AcceptedJson) {
   const Program program = oneForwardOneBackwardProgram();
   EXPECT_EQ(check("--json " + write(program)), 0);

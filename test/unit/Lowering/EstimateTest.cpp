@@ -153,6 +153,91 @@ TEST(Estimate, IsOrderedByTheKeyWithWhatCannotBeUsedBehind) {
 }
 
 //===----------------------------------------------------------------------===//
+// The least number of micro-batches
+//===----------------------------------------------------------------------===//
+
+/// The closed forms of families that are not named as theirs, by name.
+static std::optional<BubbleForm> formOf(const PlacedFamily &family,
+                                        const Problem &problem) {
+  const std::string_view name = family.name;
+  Result<BubbleForm> form =
+      bubbleForm(name == "eager" ? "one_f_one_b" : name,
+                 {problem.numRanks, family.chunks, problem.stages[0].cost,
+                  problem.overlap, family.slices});
+  return form ? std::optional(*form) : std::nullopt;
+}
+
+// With and without a closed form it is what trying all numbers finds.
+TEST(LeastMicrobatches, IsWhatTryingAllFinds) {
+  constexpr int32_t kMost = 24;
+  constexpr int64_t kActions = 1 << 15; // enough to try so many
+  std::vector<PlacedFamily> families = allFamilies();
+  families.push_back(kPipeDream);
+  families.push_back(
+      {"half_groups",
+       [](const Problem &p) { return gis(p, (p.numRanks + 1) / 2); }, 2});
+  int found = 0, beyond = 0;
+  for (const PlacedFamily &family : families)
+    for (const StageCost &each :
+         {cost(1, 1, 1), cost(1.5, 1.25, 1.5), cost(1, 1, 1.5)})
+      for (int32_t p = 1; p <= 5; ++p) {
+        Problem problem = loopedPipeline(p, family.chunks, 1, each);
+        problem.overlap = 0.5;
+        auto make = [&](Problem &trial) {
+          trial.chains.clear();
+          if (family.shape == Shape::BothWays)
+            placeBothWays(trial);
+          return family.make(trial);
+        };
+        family.place(problem);
+        std::vector<double> rates;
+        for (int32_t m = 1; m <= kMost; ++m) {
+          Problem trial = problem;
+          trial.numMicrobatches = m * family.slices;
+          const Estimate one = estimate(make(trial));
+          rates.push_back(one.runs ? one.bubbleRate : 1);
+        }
+        for (double target : {0.0, 0.05, 0.2, 0.4}) {
+          int32_t least = 1;
+          while (least <= kMost && rates[least - 1] > target + 1e-12)
+            ++least;
+          for (const auto &form : {formOf(family, problem), {}}) {
+            const std::optional<int32_t> m =
+                leastMicrobatches(problem, make, form, target, kActions);
+            const std::string what = std::string(family.name) +
+                                     ", p = " + std::to_string(p) +
+                                     ", F = " + std::to_string(each.forward) +
+                                     ", target = " + std::to_string(target);
+            if (least <= kMost) {
+              EXPECT_EQ(m, least) << what;
+              ++found;
+            } else if (m) {
+              EXPECT_GT(*m, kMost) << what;
+              Problem trial = problem;
+              trial.numMicrobatches = *m * family.slices;
+              EXPECT_LE(estimate(make(trial)).bubbleRate, target + 1e-12)
+                  << what;
+              ++beyond;
+            }
+          }
+        }
+      }
+  EXPECT_GE(found, 100);
+  EXPECT_GE(beyond, 100);
+}
+
+// Too many to try all: 63/(2m + 63) <= 1/20 from 599 on.
+TEST(LeastMicrobatches, BehindThoseThatAreTriedOneByOne) {
+  const Problem problem = loopedPipeline(64, 2, 1);
+  auto make = [](Problem &trial) { return interleaved1F1B(trial); };
+  EXPECT_EQ(leastMicrobatches(problem, make, {}, 0.05), 599);
+  const Result<BubbleForm> form = bubbleForm("interleaved_1f1b", {64, 2});
+  EXPECT_EQ(leastMicrobatches(problem, make, *form, 0.05), 599);
+  EXPECT_EQ(leastMicrobatches(problem, make, *form, 0.001), 31469);
+  EXPECT_EQ(leastMicrobatches(problem, make, {}, 0.001), std::nullopt);
+}
+
+//===----------------------------------------------------------------------===//
 // Layers that fit
 //===----------------------------------------------------------------------===//
 

@@ -287,6 +287,30 @@ TEST(WellFormed, Machine) {
   });
 }
 
+TEST(WellFormed, BytesThatOverflow) {
+  auto large = [](Program &p) {
+    p = {};
+    p.problem.numRanks = 1;
+    p.problem.placement = {0};
+    p.problem.stages.resize(1);
+    p.problem.stages[0].bytes.stash = kMaxBytes;
+    p.ranks.resize(1);
+  };
+  expectFaults({{[&](Program &p) {
+                   large(p);
+                   p.problem.numMicrobatches = 1 << 22; // 2^62 bytes
+                 },
+                 kWhole,
+                 "the stashes, weights and outputs of a micro-batch, "
+                 "1.09951e+12 bytes on all stages, are 4.61169e+18 bytes for "
+                 "all 4194304; sums of 4.61169e+18 or more cannot be computed "
+                 "with, give fewer micro-batches or smaller sizes"}});
+  Program program;
+  large(program);
+  program.problem.numMicrobatches = (1 << 22) - 1;
+  EXPECT_TRUE(wellFormed(program));
+}
+
 TEST(WellFormed, TimesThatOverflow) {
   expectFaults({
       {[](Program &p) { p.problem.stages[1].cost.weight = 1e308; }, kWhole,

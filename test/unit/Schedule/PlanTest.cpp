@@ -41,6 +41,9 @@ static const Case kCases[] = {
     {"gpipe", kGPipe},
     {"one_f_one_b", kOneForwardOneBackward},
     {"one_f_one_b", {"eager", eagerOneForwardOneBackward}},
+    {"bpipe", {"bpipe", bPipe}},
+    {"seq_1f1b", kSeq1F1B},
+    {"seq_1f1b", {"n = 5", seq1F1B, 1, Shape::Loop, 5}},
     {"interleaved_1f1b",
      {"v = 2", [](const Problem &p) { return interleaved1F1B(p); }, 2}},
     {"interleaved_1f1b",
@@ -69,7 +72,8 @@ TEST(Plan, ClosedFormsAreWhatTheSimulatorFinds) {
     for (const double overlap : {0.0, 0.5, 1.0})
       for (const StageCost &stageCost : kCosts)
         for (int32_t p = 1; p <= 8; ++p) {
-          const EqualStages stages{p, placed.chunks, stageCost, overlap};
+          const EqualStages stages{p, placed.chunks, stageCost, overlap,
+                                   placed.slices};
           const Result<BubbleForm> form = bubbleForm(family, stages);
           for (int32_t m = 1; form && m <= 4 * p; ++m) {
             if (!form->holds(m))
@@ -90,6 +94,20 @@ TEST(Plan, ClosedFormsAreWhatTheSimulatorFinds) {
         }
     EXPECT_GE(checks, 10) << family;
   }
+}
+
+// A recomputing GPipe has the same bubble, and more work.
+TEST(Plan, RecomputeAddsWork) {
+  for (int32_t p = 1; p <= 5; ++p)
+    for (int32_t m = 1; m <= 3 * p; ++m) {
+      const StageCost stageCost{1, 2, 1, 1, 1.5};
+      BubbleForm form = *bubbleForm("gpipe", {p, 1, stageCost});
+      form.work += stageCost.recompute;
+      const Timing timing =
+          simulated(gpipe(pipeline(p, m, stageCost), {.recompute = true}));
+      EXPECT_NEAR(form.bubble(m), idle(timing), 1e-9) << p << ' ' << m;
+      EXPECT_NEAR(form.fraction(m), timing.bubbleRate, 1e-9) << p << ' ' << m;
+    }
 }
 
 // The Llama team's example: batches of 4M tokens are 512 sequences of 8,192,
@@ -162,9 +180,9 @@ TEST(Plan, LeastMicrobatchesIsTheLeast) {
 TEST(Plan, WhatHasNoClosedForm) {
   EXPECT_EQ(bubbleFraction("hanayo", {4}, 4).message(),
             "hanayo has no closed form; simulate it instead. Those that have "
-            "one are naive, gpipe, one_f_one_b, bpipe, interleaved_1f1b, "
-            "breadth_first, zb_h1, zb_h2, interleaved_zb, gis, zb_v, v_half, "
-            "v_min, dualpipe_v, dualpipe, chimera");
+            "one are naive, gpipe, one_f_one_b, bpipe, seq_1f1b, "
+            "interleaved_1f1b, breadth_first, zb_h1, zb_h2, interleaved_zb, "
+            "gis, zb_v, v_half, v_min, dualpipe_v, dualpipe, chimera");
   EXPECT_EQ(bubbleFraction("zb_h1", {4, 1, cost(1, 1, 2)}, 4).message(),
             "zb_h1: the closed form is for W <= F, but F = 1.0, B = 3.0, I = "
             "1.0, W = 2.0 on 4 ranks; simulate it instead");
