@@ -360,11 +360,74 @@ void Inserter::flush() {
   moves.clear();
 }
 
+/// The rounds that torch spends on a rank before each item because of sharded
+/// parameters, by the first instruction of the item. When it places transfers,
+/// the rows have UNSHARD, RESHARD and REDUCE_GRAD already, each a cell of its
+/// own: before an item the next three stages of the rank are gathered, and what
+/// was gathered else is dropped; gradients are reduced behind the last backward
+/// of a stage.
+static std::vector<uint32_t>
+shardingRounds(const std::vector<Instruction> &list, int32_t numStages) {
+  static constexpr size_t kActiveStages = 3; // torch's max_active_stages
+  struct Use {
+    uint32_t item;
+    int32_t stage;
+  };
+  std::vector<uint32_t> rounds(list.size(), 0);
+  // Backwards, so that what is gathered at an item is made of its own stages
+  // and the first ones at the next.
+  std::vector<Use> next, here;
+  std::vector<uint8_t> isReduced(numStages, 0);
+  auto isIn = [](const std::vector<Use> &uses, int32_t stage) {
+    return std::any_of(uses.begin(), uses.end(),
+                       [&](const Use &use) { return use.stage == stage; });
+  };
+  auto numMissing = [&](const std::vector<Use> &uses,
+                        const std::vector<Use> &from) {
+    return static_cast<uint32_t>(
+        std::count_if(uses.begin(), uses.end(),
+                      [&](const Use &use) { return !isIn(from, use.stage); }));
+  };
+  for (auto end = static_cast<uint32_t>(list.size()); end > 0;) {
+    uint32_t begin = end - 1;
+    while (begin > 0 && list[begin].joined)
+      --begin;
+    const std::span item =
+        std::span(list).subspan(begin, std::exchange(end, begin) - begin);
+    if (!isAction(item.front().op))
+      continue;
+    here.clear();
+    for (const Instruction &inst : item)
+      if (!isIn(here, inst.stage))
+        here.push_back({begin, inst.stage});
+    // All stages of the item with which they are enough.
+    for (const Use &use : next)
+      if ((here.size() < kActiveStages || here.back().item == use.item) &&
+          !isIn(here, use.stage))
+        here.push_back(use);
+    if (!next.empty())
+      rounds[next.front().item] +=
+          numMissing(here, next) + numMissing(next, here);
+    for (const Instruction &inst : item)
+      if ((inst.op == Op::Backward || inst.op == Op::BackwardWeight) &&
+          !std::exchange(isReduced[inst.stage], 1) && !next.empty())
+        ++rounds[next.front().item];
+    std::swap(here, next);
+  }
+  if (!next.empty())
+    rounds[next.front().item] += static_cast<uint32_t>(next.size());
+  return rounds;
+}
+
 /// The ranks take turns, smallest first. One that cannot go on has no turn
 /// before something arrives: in this round if it is still to come, else in the
 /// next.
 Status Inserter::runRounds() {
   const auto numRanks = static_cast<int32_t>(lists.size());
+  std::vector<std::vector<uint32_t>> idleRounds;
+  for (const RankProgram &rank : order.ranks)
+    idleRounds.push_back(
+        shardingRounds(rank.instructions, problem.numStages()));
   std::vector<uint8_t> hasEnded(index.size(), 0);
   auto isReady = [&](std::span<const Instruction> item) {
     bool ready = true;
@@ -390,6 +453,12 @@ Status Inserter::runRounds() {
       if (copied[rank] == list.size())
         continue;
       const uint32_t begin = copied[rank], end = itemEnd(list, begin);
+      if (uint32_t &idle = idleRounds[rank][begin]; idle > 0) {
+        --idle;
+        hasTurn[rank] = 1;
+        next.push_back(rank);
+        continue;
+      }
       const auto item = list.subspan(begin, end - begin);
       if (!isReady(item))
         continue;

@@ -21,7 +21,9 @@ enum class TransferPlacement : uint8_t {
   Torch ///< as torch's pipelining puts them, for comparison with it: in rounds
         ///< over the ranks, each of which adds its next action if the inputs
         ///< are there, behind it its sends, and at once, behind all that the
-        ///< other rank has by then, the receives; nothing is grouped
+        ///< other rank has by then, the receives; nothing is grouped. Each
+        ///< `unshard`, `reshard` and `reduce_grad` that torch has put into the
+        ///< order before takes a round, but is not inserted
 };
 
 struct TransferOptions {

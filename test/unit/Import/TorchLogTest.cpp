@@ -129,19 +129,79 @@ std::string cellsOf(const Program &program) {
   return text;
 }
 
-// Two implementations of torch's rounds.
+/// The rows without the cells that the placement of transfers leaves out.
+TorchRows withoutSharding(TorchRows rows) {
+  for (auto &row : rows)
+    std::erase_if(row, [](const TorchCell &cell) {
+      const Op op = cell.parts[0].op;
+      return op == Op::Unshard || op == Op::Reshard || op == Op::ReduceGrad;
+    });
+  return rows;
+}
+std::string placedAsTorch(Program program) {
+  EXPECT_TRUE(insertTransfers(
+      program, {.placement = penstock::TransferPlacement::Torch}));
+  return cellsOf(program);
+}
+
+// Two implementations of torch's rounds: the sends and receives stand where
+// they do when the row has UNSHARD, RESHARD and REDUCE_GRAD too.
 TEST(TorchPlacement, IsTorchs) {
+  bool sharding = false;
   for (int32_t p : {2, 3, 4})
     for (int32_t m : {1, 2, 4, 9})
       for (const Program &order :
-           {interleaved(p, 2, m), loopedBFS(p, 3, m), inV(p, m, zbV),
-            inV(p, m, dualPipeV), *gpipe(pipeline(p, m)),
+           {interleaved(p, 2, m), interleaved(p, 5, p), loopedBFS(p, 3, m),
+            inV(p, m, zbV), inV(p, m, dualPipeV), *gpipe(pipeline(p, m)),
             *oneForwardOneBackward(pipeline(p, m))}) {
-        Program program = order;
-        ASSERT_TRUE(insertTransfers(
-            program, {.placement = penstock::TransferPlacement::Torch}));
-        EXPECT_EQ(cellsOf(program), textOf(insertTransfersAsTorch(order)));
+        const std::string placed = placedAsTorch(order);
+        EXPECT_EQ(placed, textOf(withoutSharding(lowerAsTorch(order))));
+        sharding |= placed != textOf(insertTransfersAsTorch(order));
       }
+  EXPECT_TRUE(sharding) << "it makes a difference";
+}
+
+// More stages than torch keeps gathered, a container across the border.
+TEST(TorchPlacement, OfContainers) {
+  const Program order =
+      read("0F0,1F0,2F0,0F1,1F1,2F1,3F0,3B0,2B0,1B0,(3F1;0B0)OVERLAP_F_B,"
+           "3B1,2B1,1B1,0B1\n4F0,4B0,4F1,4B1\n")
+          .program;
+  EXPECT_EQ(placedAsTorch(order), textOf(withoutSharding(lowerAsTorch(order))));
+}
+
+// The figures of torch's lists in the model with one FIFO per rank and as many
+// buffers as are asked for: F = 1, B = 2, I = W = 1, free transfers (torch.md
+// 2.8 and 4.2).
+TEST(TorchPlacement, Makespans) {
+  const struct {
+    Program order;
+    double makespan;
+  } cases[] = {
+      {*gpipe(pipeline(4, 8)), 33},
+      {*oneForwardOneBackward(pipeline(4, 8)), 33},
+      {loopedBFS(4, 2, 8), 77},
+      {interleaved(2, 2, 4), 27},
+      {interleaved(4, 2, 8), 70},
+      {interleaved(4, 2, 3), 38},
+      {interleaved(8, 2, 8), 124},
+      {interleaved(8, 2, 16), 172},
+      {interleaved(4, 4, 16), 237},
+      {*interleavedZB(loopedPipeline(2, 2, 8), 2), 49},
+      {inV(2, 1, zbV), 10},
+      {inV(2, 4, zbV), 25},
+      {inV(4, 8, zbV), 55},
+      {inV(4, 10, dualPipeV), 88},
+  };
+  for (const auto &[order, makespan] : cases) {
+    Program program = order;
+    ASSERT_TRUE(insertTransfers(
+        program, {.placement = penstock::TransferPlacement::Torch}));
+    const std::optional<Timing> timing =
+        simulateProgram(withFifos(read(cellsOf(program)), Fifo::Rank));
+    ASSERT_TRUE(timing);
+    EXPECT_EQ(timing->makespan, makespan);
+  }
 }
 
 //===----------------------------------------------------------------------===//

@@ -110,9 +110,11 @@ def InsertTransfers
     and is left alone.
 
     With `placement=torch` transfers stand where torch's pipelining puts them,
-    ungrouped: for those who must match it, or want to know what it costs. By
-    default that is done too where transfers take time and the program ends
-    earlier with it.
+    ungrouped: for those who must match it, or want to know what it costs. The
+    gathering and dropping of sharded parameters, three stages at a time, and
+    the reduction of gradients shift them there, so they count, but are not
+    inserted. By default that is done too where transfers take time and the
+    program ends earlier with it.
   }];
   let options = [
     Option<"group", "group", "bool", /*default=*/"true",
