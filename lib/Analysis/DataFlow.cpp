@@ -66,6 +66,7 @@ private:
     uint32_t step = kNone;
     uint32_t sharding = kNone; ///< last unshard or reshard
     bool isSharded = false;    ///< there is some on this rank
+    bool isRead = false;       ///< the parameters, since `sharding`
     bool isHeld = false;       ///< this rank works with the stage
     SlotState parameters;
   };
@@ -88,6 +89,7 @@ private:
   void addGradient(uint32_t i, StageState &stage);
   void useGradients(uint32_t i, StageState &stage, int32_t number);
   void shard(uint32_t i, StageState &stage);
+  void checkUnused();
 
   const Instruction &inst(uint32_t i) const { return rank->instructions[i]; }
   /// Instruction a has ended when b starts.
@@ -208,6 +210,8 @@ void DataFlow::runRank(int32_t r) {
         touchState(i);
     }
   });
+  if (!findings.full())
+    checkUnused();
 
   for (uint32_t slot : touched)
     slots[slot] = {};
@@ -554,9 +558,8 @@ void DataFlow::touchWeights(uint32_t i) {
   case Op::Recompute:
     return readParameters(i, stage);
   case Op::Backward:
-    readParameters(i, stage);
-    return addGradient(i, stage);
   case Op::BackwardWeight:
+    readParameters(i, stage);
     return addGradient(i, stage);
   case Op::AllReduce:
   case Op::ReduceGrad:
@@ -638,6 +641,7 @@ void DataFlow::readParameters(uint32_t i, StageState &stage) {
                        " has dropped; unshard them again before",
                    {{site(stage.sharding), "dropped here"}});
   }
+  stage.isRead = true;
   if (!weightsOnQueues)
     return;
   order(i, stage.parameters.writer, "writes", "them", [&] {
@@ -681,8 +685,28 @@ void DataFlow::shard(uint32_t i, StageState &stage) {
                      ", which are not gathered; unshard them before, or remove "
                      "this",
                  std::move(notes));
+  else if (!gathers && !stage.isRead)
+    findings.add(site(i),
+                 "drops the parameters of stage " + number +
+                     ", which no action has needed since " +
+                     quoted(program, site(stage.sharding)) +
+                     " has gathered them; remove both, or put the actions of "
+                     "the stage between",
+                 std::move(notes));
   changeParameters(i, stage, inst(i).stage);
   stage.sharding = i;
+  stage.isRead = false;
+}
+
+/// What is gathered last must have been needed.
+void DataFlow::checkUnused() {
+  for (const StageState &stage : weights)
+    if (stage.sharding != kNone && !stage.isRead &&
+        inst(stage.sharding).op == Op::Unshard)
+      findings.add(site(stage.sharding),
+                   "gathers the parameters of stage " +
+                       std::to_string(inst(stage.sharding).stage) +
+                       ", which no action behind it needs; remove it");
 }
 
 /// B and W.

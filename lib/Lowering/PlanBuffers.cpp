@@ -266,9 +266,9 @@ void WaitPlanner::touchWeights(const RankProgram &rank, uint32_t i,
     case Op::Recompute:
       return touch(i, queue, parameters, Access::Read);
     case Op::Backward:
+    case Op::BackwardWeight:
       touch(i, queue, parameters, Access::Read);
       return touch(i, queue, gradients, Access::Update);
-    case Op::BackwardWeight:
     case Op::AllReduce:
     case Op::ReduceGrad:
     case Op::ReduceTied:

@@ -962,15 +962,18 @@ TEST(DataFlow, OffloadAndReload) {
                 2);
 }
 
+/// Of all parameters of stage 0.
+static Instruction weightsOp(Op op) {
+  Instruction inst;
+  inst.op = op;
+  inst.stage = 0;
+  return inst;
+}
+
 TEST(DataFlow, UnshardAndReshard) {
   Program program = makeProgram(1, 1);
-  auto use = [](Op op) {
-    Instruction inst;
-    inst.op = op;
-    inst.stage = 0;
-    return inst;
-  };
-  const Instruction unshard = use(Op::Unshard), reshard = use(Op::Reshard);
+  const Instruction unshard = weightsOp(Op::Unshard),
+                    reshard = weightsOp(Op::Reshard);
   RankBuilder(program, 0)
       .add(unshard)
       .f(0, 0)
@@ -1026,6 +1029,55 @@ TEST(DataFlow, UnshardAndReshard) {
                 "`unshard 0` on queue 1, which writes them; let it wait for "
                 "that",
                 1);
+}
+
+// torch raises on each of these.
+TEST(DataFlow, WhatIsGatheredIsNeeded) {
+  const Instruction unshard = weightsOp(Op::Unshard),
+                    reshard = weightsOp(Op::Reshard);
+  // W needs the parameters too, also on another queue than what drops them.
+  Program program = makeProgram(1, 1);
+  RankBuilder(program, 0).add(unshard).f(0, 0).i(0, 0).add(reshard).w(0, 0);
+  const Verdict early = verify(program);
+  ASSERT_EQ(early.findings.size(), 1u) << allMessages(early);
+  expectFinding(early, Rule::DataFlow, {0, 4},
+                "needs the parameters of stage 0, which `reshard 0` has "
+                "dropped; unshard them again before",
+                1);
+  program.ranks[0].instructions.clear();
+  RankBuilder(program, 0)
+      .add(unshard)
+      .f(0, 0)
+      .i(0, 0)
+      .w(0, 0)
+      .onQueue(1)
+      .add(reshard);
+  expectFinding(verify(program), Rule::DataFlow, {0, 4},
+                "changes the parameters of stage 0 on queue 1, not ordered "
+                "after `backward_weight 0 mb 0` on queue 0, which reads them; "
+                "let it wait for that",
+                1);
+
+  // Dropped, or left, before anything has needed it.
+  program.ranks[0].instructions.clear();
+  RankBuilder(program, 0)
+      .add(unshard)
+      .add(reshard)
+      .add(unshard)
+      .f(0, 0)
+      .b(0, 0)
+      .add(reshard)
+      .add(unshard);
+  const Verdict unused = verify(program);
+  ASSERT_EQ(unused.findings.size(), 2u) << allMessages(unused);
+  expectFinding(unused, Rule::DataFlow, {0, 1},
+                "drops the parameters of stage 0, which no action has needed "
+                "since `unshard 0` has gathered them; remove both, or put the "
+                "actions of the stage between",
+                1);
+  expectFinding(unused, Rule::DataFlow, {0, 6},
+                "gathers the parameters of stage 0, which no action behind it "
+                "needs; remove it");
 }
 
 TEST(DataFlow, RecomputeRestoresTheStash) {

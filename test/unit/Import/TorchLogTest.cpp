@@ -508,6 +508,29 @@ TEST(TorchLog, Row18EpisodesOfUnshard) {
             "which `reshard 0` has dropped; unshard them again before");
 }
 
+// torch raises on each of these: W asserts gathered parameters, RESHARD that a
+// compute action has waited for them, and the end of the step that one has
+// waited for every UNSHARD (torch.md 4.1).
+TEST(TorchLog, UnshardWithoutUse) {
+  auto fault = [](const char *cells) {
+    const TorchTable table = read(row(cells));
+    return first(table, verifyComms(table, Fifo::Rank));
+  };
+  EXPECT_EQ(fault("0UNSHARD 0F0 0I0 0RESHARD 0W0 0REDUCE_GRAD"),
+            "data-flow: rank 0, cell 4 (0W0): needs the parameters of stage 0, "
+            "which `reshard 0` has dropped; unshard them again before");
+  EXPECT_EQ(fault("0UNSHARD 0RESHARD 0UNSHARD 0F0 0B0 0REDUCE_GRAD 0RESHARD"),
+            "data-flow: rank 0, cell 1 (0RESHARD): drops the parameters of "
+            "stage 0, which no action has needed since `unshard 0` has "
+            "gathered them; remove both, or put the actions of the stage "
+            "between");
+  EXPECT_EQ(fault("0UNSHARD 0F0 0B0 0REDUCE_GRAD 0RESHARD 0UNSHARD"),
+            "data-flow: rank 0, cell 5 (0UNSHARD): gathers the parameters of "
+            "stage 0, which no action behind it needs; remove it");
+  // What stays gathered after use is no fault there.
+  EXPECT_EQ(fault("0UNSHARD 0F0 0I0 0W0 0REDUCE_GRAD"), "accepted");
+}
+
 // #196706, row 19: with a second window parameters are gathered later, and
 // dropped where they were.
 TEST(TorchLog, Row19UnshardLookahead) {

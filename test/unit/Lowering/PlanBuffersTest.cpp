@@ -116,6 +116,26 @@ TEST(PlanBuffers, OtherQueuesStayAndKeepTheirOrder) {
       << text;
 }
 
+// W reads the parameters, as the verifier has it.
+TEST(PlanBuffers, ReshardWaitsForTheWeightPart) {
+  Program program = *naive(pipeline(1, 1));
+  splitBackward(program); // F0 I0 W0
+  auto &list = program.ranks[0].instructions;
+  Instruction inst;
+  inst.op = Op::Unshard;
+  inst.stage = 0;
+  list.insert(list.begin(), inst);
+  inst.op = Op::Reshard;
+  inst.queue = 3;
+  list.push_back(inst);
+  ASSERT_TRUE(planBuffers(program));
+  EXPECT_NE(listing(program.ranks[0])
+                .find("3 reshard 0 [----] after backward_weight 0 mb 0\n"),
+            std::string::npos)
+      << listing(program.ranks[0]);
+  EXPECT_TRUE(verify(program).accepted());
+}
+
 TEST(PlanBuffers, AWeightPartOnItsOwnQueue) {
   Program program = *naive(pipeline(1, 2));
   splitBackward(program); // F0 I0 W0 F1 I1 W1

@@ -375,6 +375,8 @@ public:
   bool isRight() {
     for (size_t i = 0; i < rank.instructions.size() && right; ++i)
       run(i);
+    for (const auto &[stage, state] : weights)
+      require(!state.gathered || state.needed);
     for (const auto &[cell, list] : touches)
       for (size_t b = 0; b < list.size() && right; ++b)
         for (size_t a = 0; a < b; ++a)
@@ -492,14 +494,13 @@ private:
     case Op::Backward:
       touch(i, gradients, true);
       require(!state.used);
-      if (inst.op == Op::BackwardWeight)
-        return;
       [[fallthrough]];
     case Op::Forward:
     case Op::BackwardInput:
     case Op::Recompute:
       touch(i, parameters, false);
       require(!sharded[stage] || state.gathered);
+      state.needed = true;
       return;
     case Op::AllReduce:
     case Op::ReduceTied:
@@ -520,7 +521,9 @@ private:
     case Op::Reshard:
       touch(i, parameters, true);
       require(state.gathered == (inst.op == Op::Reshard));
+      require(inst.op == Op::Unshard || state.needed);
       state.gathered = inst.op == Op::Unshard;
+      state.needed = false;
       return;
     default:
       return;
@@ -533,6 +536,7 @@ private:
   };
   struct Weights {
     bool used = false, stepped = false, gathered = false;
+    bool needed = false; ///< since the last unshard or reshard
     std::set<Op> reduced;
   };
 
