@@ -179,8 +179,11 @@ static std::vector<uint32_t> placesOf(std::span<const Instruction> list,
     if (isAction(list[i].op) && !list[i].joined)
       items.push_back(i);
   std::vector<uint32_t> places;
+  std::unordered_map<uint64_t, uint32_t> gone; // by stash
   for (Site move : moves) {
     const uint32_t i = move.instruction;
+    const uint64_t stash =
+        (static_cast<uint64_t>(list[i].stage) << 32) | list[i].microbatch;
     auto first = [&](auto from, auto &&finds) {
       auto at = std::partition_point(
           from, items.end(), [&](uint32_t item) { return !finds(item); });
@@ -192,9 +195,13 @@ static std::vector<uint32_t> placesOf(std::span<const Instruction> list,
     places.push_back(
         takesStash(list[i])
             ? behind
-            : std::min(behind, first(items.begin(), [&](uint32_t item) {
-                         return end[item] > start[i];
-                       })));
+            // Not before it is gone, which the same action may see.
+            : std::max(gone[stash],
+                       std::min(behind, first(items.begin(), [&](uint32_t at) {
+                                  return end[at] > start[i];
+                                }))));
+    if (takesStash(list[i]))
+      gone[stash] = places.back();
   }
   return places;
 }

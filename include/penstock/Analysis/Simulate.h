@@ -71,10 +71,12 @@ struct Timing {
 /// of their times and hand over nothing before the end. A stash moves beside
 /// the actions: it starts to when the action before has ended, and only what
 /// reads it waits until it is back. To another rank a move is a transfer, and
-/// the activation counts as gone from its place in the list on, for in a
-/// program what comes next waits for that room; to host memory and back a rank
-/// makes one copy of Problem::hostLink's time after the other, and the
-/// activation counts until it is gone. Other instructions are ignored; they get
+/// the activation counts as gone from its place in the list on: as where memory
+/// is short, so that in the program what comes next waits for that room; where
+/// it is not, one more is there while it moves, which memoryOverTime() shows of
+/// a program. To host memory and back a rank makes one copy of
+/// Problem::hostLink's time after the other, and the activation counts until it
+/// is gone. Other instructions are ignored; they get
 /// the end of the action before them. nullopt when the order cannot run (a
 /// cycle or a missing action).
 std::optional<Timing> simulateOrder(const Program &program);

@@ -151,6 +151,23 @@ TEST(SimulateOrder, ABackwardWaitsForItsReload) {
   EXPECT_EQ(timing->ranks[0].peakActivations, 2);
 }
 
+TEST(SimulateOrder, AStashThatLeavesAndComesBackDuringAnActionIsOne) {
+  Program program = withHostMemory(2);
+  program.problem.stages[0].cost.forward = 6;
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .action(Op::Reload, 0, 0)
+      .f(0, 1)
+      .b(0, 0)
+      .b(0, 1);
+  const Timing timing = *simulateOrder(program);
+  EXPECT_EQ(timesOf(timing.end, 0),
+            (std::vector<double>{6, 8, 10, 12, 14, 16}));
+  EXPECT_EQ(timing.ranks[0].peakActivations, 2);
+  EXPECT_EQ(timing.ranks[0].peakBytes, 20);
+}
+
 TEST(SimulateOrder, AReloadWaitsForItsOffload) {
   Program program = withHostMemory(1);
   RankBuilder(program, 0)

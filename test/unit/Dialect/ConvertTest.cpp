@@ -547,9 +547,9 @@ TEST_F(ConvertTest, AmbiguousWaitIsNotWritten) {
   rank.instructions[2].numWaits = 1;
   rank.waits = {0};
   EXPECT_EQ(write(program), "");
-  EXPECT_EQ(errors,
-            "0: rank 0, `step`: cannot write that it waits for "
-            "instruction 0, because another `step` stands in between\n");
+  EXPECT_EQ(errors, "0: rank 0, `step`: cannot write that it waits for "
+                    "instruction 0, because another `step` stands in between; "
+                    "use one of the two only\n");
   rank.waits = {1};
   expectRoundTrip(program);
 }

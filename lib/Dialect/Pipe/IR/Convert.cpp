@@ -548,7 +548,7 @@ static LogicalResult writeRank(RankOp op, const Program &program,
                          << penstock::describe(inst)
                          << "`: cannot write that it waits for instruction "
                          << wait << ", because another `" << describe(ref)
-                         << "` stands in between";
+                         << "` stands in between; use one of the two only";
     }
     auto ranksOf = [&](const Instruction &member) -> ArrayRef<int32_t> {
       if (!isCollective(member.op) || member.peer < 0)

@@ -84,7 +84,7 @@ def Pipe_BytesAttr : Pipe_Attr<"Bytes", "bytes"> {
 }
 
 def Pipe_LinkAttr : Pipe_Attr<"Link", "link"> {
-  let summary = "the link between two ranks";
+  let summary = "a link: between two ranks, or to the memory of the host";
   let description = [{
     A transfer of n bytes takes `latency` + n / `bytes_per_time`. Either is 0
     when it is left out; where `bytes_per_time` is 0, sizes do not matter.
