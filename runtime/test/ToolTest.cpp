@@ -276,10 +276,13 @@ TEST_F(RunTool, ModelMustSuitTheProgram) {
 }
 
 TEST_F(RunTool, UnknownModelAndBackEnd) {
-  const std::string file = write(compile(2)) + " --text=" + path("text");
-  EXPECT_EQ(run(file + " --model=gpt-9"), 2);
-  EXPECT_TRUE(
-      says("unknown model 'gpt-9'; the known models are: byte-lm, none\n"));
+  const std::string program = write(compile(2));
+  const std::string file = program + " --text=" + path("text");
+  for (const std::string &given : {program, file}) {
+    EXPECT_EQ(run(given + " --model=gpt-9"), 2);
+    EXPECT_TRUE(
+        says("unknown model 'gpt-9'; the known models are: byte-lm, none\n"));
+  }
   EXPECT_EQ(run(file + " --backend=tpu"), 2);
   EXPECT_TRUE(says("back end 'tpu' is unknown; there are: host, mpi, cuda"));
 }

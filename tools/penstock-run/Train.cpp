@@ -141,8 +141,6 @@ static Fault load(const Options &options, const Job *job, Inputs &inputs) {
   Result<Program> program = readProgramFile(options.file);
   if (!program)
     return badInput(program.message());
-  if (options.text.empty() && !none)
-    return badInput("no text given; name a file to train on with --text=FILE");
   inputs.program = std::move(*program);
   std::string &description = inputs.description;
   description = options.model;
@@ -155,10 +153,12 @@ static Fault load(const Options &options, const Job *job, Inputs &inputs) {
       : options.backend == "cuda"
           ? makeGpuModel(description, options.text)
           : runtime::makeModel(description, options.text);
+  if (!model && model.message().starts_with("unknown model "))
+    return badInput(model.message() + ", none");
+  if (!model && options.text.empty())
+    return badInput("no text given; name a file to train on with --text=FILE");
   if (!model)
-    return badInput(
-        model.message() +
-        (model.message().starts_with("unknown model ") ? ", none" : ""));
+    return badInput(model.message());
   inputs.model = std::move(*model);
   auto open = [&](const std::string &what, const std::string &path,
                   std::optional<OutputFile> &output) -> Fault {
