@@ -365,9 +365,10 @@ void Inserter::flush() {
 /// the rows have UNSHARD, RESHARD and REDUCE_GRAD already, each a cell of its
 /// own: before an item the next three stages of the rank are gathered, and what
 /// was gathered else is dropped; gradients are reduced behind the last backward
-/// of a stage.
+/// of a stage. `isReduced` is of every stage, and false before and after.
 static std::vector<uint32_t>
-shardingRounds(const std::vector<Instruction> &list, int32_t numStages) {
+shardingRounds(const std::vector<Instruction> &list,
+               std::vector<uint8_t> &isReduced) {
   static constexpr size_t kActiveStages = 3; // torch's max_active_stages
   struct Use {
     uint32_t item;
@@ -377,7 +378,6 @@ shardingRounds(const std::vector<Instruction> &list, int32_t numStages) {
   // Backwards, so that what is gathered at an item is made of its own stages
   // and the first ones at the next.
   std::vector<Use> next, here;
-  std::vector<uint8_t> isReduced(numStages, 0);
   auto isIn = [](const std::vector<Use> &uses, int32_t stage) {
     return std::any_of(uses.begin(), uses.end(),
                        [&](const Use &use) { return use.stage == stage; });
@@ -416,6 +416,9 @@ shardingRounds(const std::vector<Instruction> &list, int32_t numStages) {
   }
   if (!next.empty())
     rounds[next.front().item] += static_cast<uint32_t>(next.size());
+  for (const Instruction &inst : list)
+    if (isAction(inst.op))
+      isReduced[inst.stage] = 0;
   return rounds;
 }
 
@@ -425,9 +428,9 @@ shardingRounds(const std::vector<Instruction> &list, int32_t numStages) {
 Status Inserter::runRounds() {
   const auto numRanks = static_cast<int32_t>(lists.size());
   std::vector<std::vector<uint32_t>> idleRounds;
+  std::vector<uint8_t> isReduced(problem.stages.size(), 0);
   for (const RankProgram &rank : order.ranks)
-    idleRounds.push_back(
-        shardingRounds(rank.instructions, problem.numStages()));
+    idleRounds.push_back(shardingRounds(rank.instructions, isReduced));
   std::vector<uint8_t> hasEnded(index.size(), 0);
   auto isReady = [&](std::span<const Instruction> item) {
     bool ready = true;
