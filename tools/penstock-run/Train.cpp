@@ -218,7 +218,12 @@ Fault run::train(const Options &options, std::stop_token stop, Job *job,
     quit.emplace(stop, [&] {
       const Fault stopped(Failed, std::string(name(ErrorKind::Aborted)),
                           "the run was stopped by its caller");
-      const int code = finish(options, emptyReport(), stopped, speaks(job));
+      // mpirun sends a signal to all: because of one, or of a process that has
+      // ended the job and said why.
+      const int code =
+          speaks(job) || !job->endsTogether()
+              ? finish(options, emptyReport(), stopped, speaks(job))
+              : stopped.code;
       job->fail(code, stopped.forOthers(job->number()));
       std::_Exit(code);
     });
