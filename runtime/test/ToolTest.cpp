@@ -785,33 +785,30 @@ TEST_F(RunToolSockets, FaultOfOneProcessNamesIt) {
 
 TEST_F(RunToolSockets, FrozenBeforeTheRunIsNamedAndSlowIsNot) {
   const std::string file = write(compile(3));
-  // Process 1 waits for its program.
+  // Process 2 waits for its program.
   ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
-  for (int p = 0; p < 3; ++p)
-    start(p, 3,
-          (p == 1 ? path("fifo") : file) +
-              " --model=none --rendezvous-timeout=2");
-  bool begun = false;
-  ASSERT_TRUE(crew.waitUntil(
-      [&] {
-        const bool isThere = std::filesystem::exists(path("meet"));
-        begun |= isThere;
-        return begun && !isThere; // all have met
-      },
-      60));
+  auto begin = [&](int p, const std::string &program) {
+    start(p, 3, program + " --model=none --rendezvous-timeout=2");
+  };
+  const auto isThere = [&] { return std::filesystem::exists(path("meet")); };
+  begin(0, file);
+  ASSERT_TRUE(crew.waitUntil(isThere, 60));
+  begin(1, file);
+  begin(2, path("fifo"));
+  ASSERT_TRUE(crew.waitUntil([&] { return !isThere(); }, 60)); // all have met
   crew.waitUntil([] { return false; }, 4);
   for (int p = 0; p < 3; ++p)
     EXPECT_LT(crew[p].code, 0) << crew[p].output;
-  crew.signal(1, SIGSTOP);
+  crew.signal(2, SIGSTOP);
   EXPECT_TRUE(crew.waitUntil(
-      [&] { return crew[0].code >= 0 && crew[2].code >= 0; }, 30));
-  crew.signal(1, SIGKILL);
+      [&] { return crew[0].code >= 0 && crew[1].code >= 0; }, 30));
+  crew.signal(2, SIGKILL);
   EXPECT_TRUE(crew.waitForAll(60));
-  for (int p : {0, 2})
+  for (int p : {0, 1})
     EXPECT_EQ(crew[p].code, 1);
-  expectFault("rank 1 gives no sign of life while the others wait for it, for "
+  expectFault("rank 2 gives no sign of life while the others wait for it, for "
               "2 s; its process is frozen or lost\n",
-              1);
+              2);
 }
 
 TEST_F(RunToolSockets, FrozenProcess0IsNamed) {
@@ -1063,7 +1060,7 @@ TEST_F(RunTool, MpiProcessesMustHaveTheSameOptions) {
 }
 
 TEST_F(RunToolSockets, MpiFrozenBeforeTheRunIsNamedAndSlowIsNot) {
-  // Process 1 waits for its program.
+  // Process 2 waits for its program.
   ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
   const std::string tool = PENSTOCK_RUN " --backend=mpi --model=none "
                                         "--rendezvous-timeout=2 ";
