@@ -349,8 +349,8 @@ static int64_t hostBytesOf(const Program &program, size_t r,
 }
 
 /// Fills in everything that follows from the start and end of the instructions.
-/// `guests` are those of an order, by rank, or none; `moves` those of own
-/// stashes that take time or go to host memory, ascending.
+/// `guests` are those of an order, by rank, or none; `moves` the copies to host
+/// memory and back, ascending.
 static void summarize(const Program &program,
                       const std::vector<std::vector<Guest>> &guests,
                       std::span<const Site> moves, Timing &timing) {

@@ -167,13 +167,7 @@ TEST(CriticalPath, ActionsOnSeveralQueuesMayRunTogether) {
 TEST(CriticalPath, GoesThroughCopiesToHostMemory) {
   Program program = makeProgram(1, 2);
   program.problem.hostLink.latency = 3.5;
-  RankBuilder(program, 0)
-      .f(0, 0)
-      .action(Op::Offload, 0, 0)
-      .f(0, 1)
-      .b(0, 1)
-      .action(Op::Reload, 0, 0)
-      .b(0, 0);
+  addWithStashAway(program);
   const auto check = [](const Program &program, const Timing &timing) {
     const auto path = criticalPath(program, timing);
     EXPECT_EQ(listing(program, path),
@@ -199,13 +193,7 @@ TEST(CriticalPath, OfAnOrderGoesThroughStashesThatMove) {
   Program program = makeProgram(2, 2);
   program.problem.link = {5, 10};
   program.problem.stages[0].bytes.stash = 1000; // 105 one way
-  RankBuilder(program, 0)
-      .f(0, 0)
-      .action(Op::Offload, 0, 0)
-      .f(0, 1)
-      .b(0, 1)
-      .action(Op::Reload, 0, 0)
-      .b(0, 0);
+  addWithStashAway(program);
   RankBuilder(program, 1).f(1, 0).f(1, 1).b(1, 1).b(1, 0);
   auto &list = program.ranks[0].instructions;
   list[1].peer = list[4].peer = 1;

@@ -94,13 +94,7 @@ TEST(SimulateOrder, AStashMovesToAnotherRankAsLongAsTheLinkTakes) {
   program.problem.link = {5, 10};
   for (Stage &stage : program.problem.stages)
     stage.bytes.stash = 1000; // 105 one way
-  RankBuilder(program, 0)
-      .f(0, 0)
-      .action(Op::Offload, 0, 0)
-      .f(0, 1)
-      .b(0, 1)
-      .action(Op::Reload, 0, 0)
-      .b(0, 0);
+  addWithStashAway(program);
   RankBuilder(program, 1).f(1, 0).f(1, 1).b(1, 1).b(1, 0);
   auto &list = program.ranks[0].instructions;
   list[1].peer = list[4].peer = 1;
@@ -137,13 +131,7 @@ TEST(SimulateOrder, AStashMovesToAnotherRankAsLongAsTheLinkTakes) {
 TEST(SimulateOrder, ABackwardWaitsForItsReload) {
   Program program = withHostMemory(2);
   program.problem.hostLink.latency = 1; // 3 in all
-  RankBuilder(program, 0)
-      .f(0, 0)
-      .action(Op::Offload, 0, 0)
-      .f(0, 1)
-      .b(0, 1)
-      .action(Op::Reload, 0, 0)
-      .b(0, 0);
+  addWithStashAway(program);
   std::optional<Timing> timing = simulateOrder(program);
   ASSERT_TRUE(timing);
   EXPECT_EQ(timesOf(timing->start, 0), (std::vector<double>{0, 1, 1, 2, 4, 7}));

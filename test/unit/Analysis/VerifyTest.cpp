@@ -1301,13 +1301,7 @@ TEST(Memory, OffloadedStashes) {
   Program program = makeProgram(1, 2);
   program.problem.stages[0].bytes.stash = 8;
   program.problem.memory = 8;
-  RankBuilder(program, 0)
-      .f(0, 0)
-      .action(Op::Offload, 0, 0)
-      .f(0, 1)
-      .b(0, 1)
-      .action(Op::Reload, 0, 0)
-      .b(0, 0);
+  addWithStashAway(program);
   EXPECT_TRUE(verify(program).accepted()) << allMessages(verify(program));
   --program.problem.memory;
   EXPECT_FALSE(verify(program).accepted());

@@ -144,6 +144,18 @@ private:
   std::vector<uint32_t> nextWaits;
 };
 
+/// Two micro-batches of stage 0 on rank 0; the stash of the first is away while
+/// the second one goes forward and back.
+inline void addWithStashAway(Program &program) {
+  RankBuilder(program, 0)
+      .f(0, 0)
+      .action(Op::Offload, 0, 0)
+      .f(0, 1)
+      .b(0, 1)
+      .action(Op::Reload, 0, 0)
+      .b(0, 0);
+}
+
 /// 1F1B with one stage per rank and opposite transfers grouped on both sides.
 /// Planned: transfers on queue 1, a slot for every tensor in flight, and the
 /// waits that are needed. Not planned: everything on queue 0.
